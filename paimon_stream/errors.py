@@ -51,8 +51,6 @@ Every message says what happened, where (table, snapshot, batch, column, file), 
 Programs read `context`, a mapping of those names to values; the texts are not API.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -83,7 +81,7 @@ class PaimonStreamError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def at(self, table: str) -> PaimonStreamError:
+    def at(self, table: str) -> "PaimonStreamError":
         """The same error, naming the table if it did not yet."""
         if table in self.message:
             return self
@@ -99,11 +97,11 @@ def naming(table: str) -> Iterator[None]:
         raise error.at(table) from error.__cause__
 
 
-def _rebuild(kind: type[PaimonStreamError], message: str, context: dict[str, Any]) -> PaimonStreamError:
+def _rebuild(kind: "type[PaimonStreamError]", message: str, context: dict[str, Any]) -> "PaimonStreamError":
     return kind(message, **context)
 
 
-def by_name(name: str) -> type[PaimonStreamError]:
+def by_name(name: str) -> "type[PaimonStreamError]":
     """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
     found = globals().get(name)
     if isinstance(found, type) and issubclass(found, PaimonStreamError):
@@ -169,7 +167,7 @@ class InvalidData(PaimonStreamError):
         super().__init__(_with_count(message, context.get("count", 1)), **context)
         self.pattern = message
 
-    def recounted(self, count: int) -> InvalidData:
+    def recounted(self, count: int) -> "InvalidData":
         """The same error for that number of rows or places."""
         return type(self)(self.pattern, **{**self.context, "count": count})
 

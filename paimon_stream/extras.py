@@ -1,7 +1,5 @@
 """The only helper that imports optional dependencies. It names the extra when one is missing."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the reports of maintenance and compaction have in common: their JSON, and progress on the way."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias

@@ -4,8 +4,6 @@ Everything that needs one of them takes a `Runtime`. `system()` is the real one.
 clock of its own and repeats itself exactly for the same seed, so races and time-outs are tested without waiting.
 """
 
-from __future__ import annotations
-
 import random
 import time
 import uuid

@@ -4,8 +4,6 @@ Spark's executors write the rows of a DataFrame. Rows from Arrow are written her
 an error that says nothing was published, its files are removed. If that is not known, the files stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count

@@ -1,7 +1,5 @@
 """The columns of a new table, as users describe them: by Spark, by Arrow, or in pairs of name and type."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """What the doctor says of one stream: the facts, and the sentences about them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from paimon_stream.api.inspection import Writer

@@ -7,8 +7,6 @@ the checkpoint or the sink's arguments in between.
 Nothing here writes: no claim, no register, no probe of the storage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

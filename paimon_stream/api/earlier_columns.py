@@ -4,8 +4,6 @@ Only a restart shows which columns the query has now. But the schema under which
 committed is known, and rows with exactly its columns fitted then.
 """
 
-from __future__ import annotations
-
 from paimon_stream.errors import IncompatibleSchema, MissingExtra
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema

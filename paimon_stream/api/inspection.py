@@ -3,8 +3,6 @@
 Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What all parts of `PaimonTable` share: the table as it was loaded, and loading it again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from paimon_stream.errors import naming

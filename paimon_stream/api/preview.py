@@ -1,7 +1,5 @@
 """Shows what clearing a table or some of its partitions would remove. Nothing is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

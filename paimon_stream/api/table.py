@@ -1,7 +1,5 @@
 """`PaimonTable`: create a table, look into it, maintain it, and commit to it without Spark."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -52,7 +50,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     def create(
         cls,
         location: str,
-        schema: SparkStruct | pa.Schema | Sequence[tuple[str, str]],
+        schema: "SparkStruct | pa.Schema | Sequence[tuple[str, str]]",
         *,
         partition_keys: Sequence[str] = (),
         primary_keys: Sequence[str] = (),
@@ -60,7 +58,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         comment: str | None = None,
         if_not_exists: bool = False,
         storage_options: Mapping[str, str] | None = None,
-    ) -> PaimonTable:
+    ) -> "PaimonTable":
         """Creates a table atomically in the folder `location`, `<warehouse>/<database>.db/<table>`.
 
         `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such as
@@ -99,7 +97,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         )
 
     @classmethod
-    def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> PaimonTable:
+    def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> "PaimonTable":
         """Loads the table in the folder `location`. Raises `NotFound` if there is none, `CorruptMetadata`,
         `UnknownVersion`, `StorageError`."""
         return cls(load_table(open_beside_spark(location, storage_options)))

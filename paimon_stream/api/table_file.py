@@ -1,7 +1,5 @@
 """One live data file of a table, as `PaimonTable.files` returns it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

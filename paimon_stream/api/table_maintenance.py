@@ -1,7 +1,5 @@
 """The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification, manifests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The part of `PaimonTable` that writes: batch writes, and commits without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

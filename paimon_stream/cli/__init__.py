@@ -4,8 +4,6 @@ This module imports neither click nor rich: `main` loads both, and each command 
 called. Only `doctor` imports pyspark, and only to judge a changed schema.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how to start it."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 A command's module is imported when the command is called, so that `--help` is quick.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`truncate`, `drop-partition`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import click

@@ -1,7 +1,5 @@
 """Listings of things of one kind. Each column is declared once, for the JSON and for the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -4,8 +4,6 @@ A command is a function that takes a `Session` and the command's own options, an
 prints nothing itself.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import sys

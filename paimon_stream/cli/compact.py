@@ -1,7 +1,5 @@
 """`compact`."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import click

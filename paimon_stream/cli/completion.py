@@ -3,8 +3,6 @@
 If anything goes wrong, nothing is offered, because an unfinished line is not an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import click

@@ -1,7 +1,5 @@
 """`doctor`."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import click

@@ -1,7 +1,5 @@
 """The exit codes, and the code of each error. The codes are public: `docs/cli.md` lists them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from paimon_stream.errors import (

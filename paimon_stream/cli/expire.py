@@ -1,7 +1,5 @@
 """`expire`."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import click

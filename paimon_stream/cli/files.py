@@ -1,7 +1,5 @@
 """`files`, `manifests`, `partitions`, `stats`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

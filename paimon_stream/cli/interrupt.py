@@ -5,8 +5,6 @@ has its answer. A request to a store that accepts connections and never answers 
 a thread of its own ends the process.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,8 +1,6 @@
 """Lays an answer out for people: a table if it fits into the width, otherwise a block of lines for each row.
 Widths are terminal columns: a Chinese character takes two, a combining accent none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 

@@ -1,7 +1,5 @@
 """`orphans`, `repair-hints`, `compact-manifests`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

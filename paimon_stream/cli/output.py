@@ -1,7 +1,5 @@
 """Standard output gets the answer; standard error gets everything else."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ What is shown can be typed again, and no two partitions look the same. A text wi
 and some signs is in double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

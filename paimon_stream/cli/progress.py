@@ -1,7 +1,5 @@
 """Progress of long work on standard error: on a terminal a bar with rate and time left, else plain lines."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

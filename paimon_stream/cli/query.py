@@ -1,7 +1,5 @@
 """`query`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

@@ -1,7 +1,5 @@
 """`rebuild-index`."""
 
-from __future__ import annotations
-
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress

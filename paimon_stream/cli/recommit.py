@@ -1,7 +1,5 @@
 """`recommit`."""
 
-from __future__ import annotations
-
 import click
 
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command

@@ -1,7 +1,5 @@
 """`schema`, `options`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

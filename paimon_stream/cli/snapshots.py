@@ -1,7 +1,5 @@
 """`snapshots`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

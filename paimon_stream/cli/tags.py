@@ -1,7 +1,5 @@
 """`tag list`, `tag create`, `tag delete`, `rollback`."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Formats values: as text for people, as JSON for programs."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence

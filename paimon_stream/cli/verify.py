@@ -1,7 +1,5 @@
 """`verify`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

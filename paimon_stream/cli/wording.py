@@ -1,7 +1,5 @@
 """Replaces Python methods in the package's messages with the matching commands, for people at a terminal."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -9,8 +9,6 @@ The age is the time since the file's `_CREATION_TIME`. That is the writer's wall
 the future, as from a writer in a zone further east, says nothing about the age; such files are checked, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

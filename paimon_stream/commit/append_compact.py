@@ -6,8 +6,6 @@ APPEND is part of the table, the rows are committed, so no failure of the compac
 The files of a failed compaction belong to nobody, and wait for an orphan cleaner.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The state of one snapshot's publication, which its attempts share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

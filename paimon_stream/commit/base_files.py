@@ -1,7 +1,5 @@
 """The facts that the conflict rules need about the files of a commit's partitions (semantics.md §3.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +15,7 @@ class LiveFile:
     max_sequence_number: int
 
     @classmethod
-    def of(cls, entry: ManifestEntry) -> LiveFile:
+    def of(cls, entry: ManifestEntry) -> "LiveFile":
         """The facts about an entry's file."""
         return cls(entry.file.min_key, entry.file.max_key, entry.file.max_sequence_number)
 
@@ -27,12 +25,12 @@ class KnownFiles:
     """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests still
     name them; and those that are listed `twice`, which no table should have (semantics.md §3.5)."""
 
-    live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
+    live: "dict[FileIdentity, LiveFile]" = field(default_factory=dict)
     removed: set[FileIdentity] = field(default_factory=set)
     twice: set[FileIdentity] = field(default_factory=set)
 
     @classmethod
-    def of(cls, parts: Sequence[KnownFiles]) -> KnownFiles:
+    def of(cls, parts: "Sequence[KnownFiles]") -> "KnownFiles":
         """The files of all these partitions."""
         if len(parts) == 1:
             return parts[0]
@@ -56,7 +54,7 @@ class KnownFiles:
             self.live[identity] = LiveFile.of(entry)
 
     @classmethod
-    def replaced_by(cls, entries: Iterable[ManifestEntry]) -> KnownFiles:
+    def replaced_by(cls, entries: Iterable[ManifestEntry]) -> "KnownFiles":
         """The files that must have been live before an overwrite with these entries, because an overwrite
         removes every live file that it has found."""
         known = cls()
@@ -65,7 +63,7 @@ class KnownFiles:
                 known.replay(replace(entry, kind=FileKind.ADD))
         return known
 
-    def copy(self) -> KnownFiles:
+    def copy(self) -> "KnownFiles":
         """A copy that can be changed independently."""
         return KnownFiles(dict(self.live), set(self.removed), set(self.twice))
 

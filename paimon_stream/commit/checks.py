@@ -6,8 +6,6 @@ that removes files, and for one that asks to be `checked`, because its messages 
 before. The files of a fresh batch are new, and their names belong to it alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -308,7 +306,7 @@ class DepthWarning:
         self._said = False
 
     @classmethod
-    def of(cls, table: Table) -> DepthWarning | None:
+    def of(cls, table: Table) -> "DepthWarning | None":
         """The warning for a table. None for a table without primary key, and if another job compacts it."""
         options = table.options
         if not table.schema.primary_keys or options.value(WRITE_ONLY):

@@ -1,7 +1,5 @@
 """Checks the arguments of `TableCommit`. Everything here raises `InvalidOption`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

@@ -17,8 +17,6 @@ The ownership law: a file may be deleted only while no attempt that references i
 So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace

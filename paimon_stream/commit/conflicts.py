@@ -5,8 +5,6 @@ Each rule passes or raises one `CommitConflict`. None reads storage. The rules a
 anything is written. When the rules run, nothing has been written, so a conflict leaves nothing behind.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the storage does not refuse that, a snapshot that we published in between is rep
 Java Paimon). Our own creates are conditional, so we never replace one of theirs.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from functools import partial

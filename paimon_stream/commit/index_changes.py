@@ -5,8 +5,6 @@ bucket: a new file replaces the old one. All other indexes, and deletion vectors
 are identified by file name. In the latter, no data file has two deletion vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 
 from paimon_stream.commit.plan import IndexChange

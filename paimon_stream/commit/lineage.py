@@ -4,8 +4,6 @@ Invariants: a window with missing snapshots never counts as empty. A commit neve
 snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from paimon_stream.commit.lost import lost_facts

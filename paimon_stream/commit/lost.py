@@ -4,8 +4,6 @@ The nonce of a snapshot is the name of its delta manifest list. The list and its
 when the snapshot's own file is replaced, until orphan files are removed. Nothing here writes.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass

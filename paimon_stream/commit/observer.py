@@ -1,7 +1,5 @@
 """Named points of a batch. Tests stop, interleave or kill a writer exactly at such a point."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Protocol, runtime_checkable
 

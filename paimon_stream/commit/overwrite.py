@@ -8,8 +8,6 @@ published meanwhile is replaced, too, and no file is removed that is not there. 
 contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +49,7 @@ class Overwrite:
     """An overwrite to request: the source of its changes, its messages without ignored files, and whether it
     makes a snapshot even if nothing changes."""
 
-    source: OverwriteSource
+    source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
     always: bool
 

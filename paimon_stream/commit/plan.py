@@ -5,8 +5,6 @@ silently. Written and compacted files are kept apart, because they become two sn
 only sequence numbers, and gives every row of a bucket a number above all earlier numbers in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter

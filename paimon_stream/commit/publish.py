@@ -15,8 +15,6 @@ is not. `proven` says that it can never become part of the table, so its metadat
 else is `CommitUnknown`, and then nothing was deleted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,7 +61,9 @@ class Lost:
 class Publisher:
     """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
 
-    def __init__(self, location: str, snapshots: SnapshotStore, traces: Traces, same_table: Callable[[], bool]) -> None:
+    def __init__(
+        self, location: str, snapshots: SnapshotStore, traces: "Traces", same_table: Callable[[], bool]
+    ) -> None:
         self._location = location
         self._snapshots = snapshots
         self._traces = traces

@@ -2,8 +2,6 @@
 an operator has decided to continue. The wording is in one place, so that every text names table, user, batch,
 cause and cure. `stream/replay_errors.py` has the refusals that only streams need."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field
 from typing import Any

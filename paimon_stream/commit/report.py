@@ -1,7 +1,5 @@
 """The report of one commit, for people, log lines and metrics."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,7 +35,7 @@ class Counts:
     compaction_output_bytes: int = 0
 
     @classmethod
-    def of(cls, append: Changes = NO_CHANGES, compact: Changes = NO_CHANGES) -> Counts:
+    def of(cls, append: Changes = NO_CHANGES, compact: Changes = NO_CHANGES) -> "Counts":
         """The counts of a commit with these written and compacted changes."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
@@ -98,7 +96,7 @@ class CommitReport:
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
     reused: bool = False
-    counts: Counts = NO_COUNTS
+    counts: "Counts" = NO_COUNTS
     compact_snapshot_id: int | None = None
     compact_failed: str | None = None
     manifests_merged: int = 0
@@ -118,7 +116,7 @@ class CommitReport:
         phases: Mapping[str, float] | None = None,
         reused: bool = False,
         removed_files: int = 0,
-    ) -> CommitReport:
+    ) -> "CommitReport":
         """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
         before and after it."""
         empty = cls(
@@ -151,7 +149,7 @@ class CommitReport:
     @classmethod
     def already_committed(
         cls, *, location: str, user: str, identifier: int, snapshot_id: int | None, removed_files: int = 0
-    ) -> CommitReport:
+    ) -> "CommitReport":
         """The report of a commit that an earlier run made. `snapshot_id` is None if its snapshot has expired since."""
         return cls(
             location=location,
@@ -162,7 +160,7 @@ class CommitReport:
             removed_files=removed_files,
         )
 
-    def measured(self, meter: Meter) -> CommitReport:
+    def measured(self, meter: Meter) -> "CommitReport":
         """The report with the requests and trips since the meter was made."""
         return replace(self, requests=meter.requests(), trips=meter.trips())
 

@@ -1,7 +1,5 @@
 """The committer's requests and outcomes. Values only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias

@@ -1,7 +1,5 @@
 """How long and how often a commit is retried (semantics.md §2.7)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from paimon_stream.options import (
@@ -24,7 +22,7 @@ class RetryPolicy:
     max_wait: int
 
     @classmethod
-    def of(cls, options: Options) -> RetryPolicy:
+    def of(cls, options: Options) -> "RetryPolicy":
         """The policy that the table's options set. Raises `InvalidOption`."""
         return cls(
             timeout=options.value(COMMIT_TIMEOUT),
@@ -38,7 +36,7 @@ class Patience:
     """The remaining retries and time of one commit. Waits double from the shortest to the longest, plus up to
     a fifth of jitter, so that writers that collided do not collide again."""
 
-    def __init__(self, policy: RetryPolicy, runtime: Runtime) -> None:
+    def __init__(self, policy: "RetryPolicy", runtime: Runtime) -> None:
         self._policy = policy
         self._runtime = runtime
         self._began = runtime.clock.monotonic()

@@ -10,8 +10,6 @@ batch is not published if others have meanwhile used its numbers in a bucket tha
 not known (semantics.md §6.4, R6.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

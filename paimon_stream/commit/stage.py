@@ -6,8 +6,6 @@ resulting snapshot refers only to durable files, and takes over from its base wh
 (semantics.md §1.5, §2.3 steps 6-11).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

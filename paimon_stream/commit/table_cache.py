@@ -10,8 +10,6 @@ OVERWRITE by others may replace files without a delta that says so (R3.4), so bu
 forgotten. Partitions that no commit touches are never read. The size of the cache is bounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 

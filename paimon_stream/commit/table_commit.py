@@ -5,8 +5,6 @@ that may already have been published (semantics.md §1.2). `overwrite` replaces 
 removes the files of messages that will never be published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

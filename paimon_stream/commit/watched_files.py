@@ -4,8 +4,6 @@ They are read once, and then follow the commits of the table (`commit/table_cach
 compaction nor its check reads the table's manifests, however large or old the table is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Final
 

@@ -4,8 +4,6 @@ In a table without buckets, the small files of a partition are packed into units
 of rows counts, so a unit has files that follow one another. Plans depend on their input only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -37,7 +35,7 @@ class Thresholds:
     rewrite_all: bool
 
     @classmethod
-    def of(cls, options: Options) -> Thresholds:
+    def of(cls, options: Options) -> "Thresholds":
         """The thresholds of an append table. Raises `InvalidOption`."""
         target = append_target(options)
         return cls(
@@ -50,7 +48,7 @@ class Thresholds:
         )
 
 
-def plan_append(files: Iterable[ManifestEntry], limits: Thresholds, *, full: bool) -> list[Unit]:
+def plan_append(files: Iterable[ManifestEntry], limits: "Thresholds", *, full: bool) -> list[Unit]:
     """The units of one call, at most one for each fixed bucket. `files` are live files in the order of the
     manifests. `full` matters for fixed buckets only."""
     found: dict[Bucket, list[ManifestEntry]] = {}
@@ -71,7 +69,7 @@ def plan_append(files: Iterable[ManifestEntry], limits: Thresholds, *, full: boo
     return units
 
 
-def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
+def _packed(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[Unit]:
     """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
@@ -86,7 +84,7 @@ def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     return [Unit(tuple(sorted(one, key=_age))) for one in bins]
 
 
-def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
+def _minor(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[ManifestEntry]:
     """The first neighbours that are enough files. The oldest leave the window if it becomes too large."""
     window: list[list[ManifestEntry]] = []
     for block in _blocks(files):
@@ -99,7 +97,7 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
     return []
 
 
-def _full(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
+def _full(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[ManifestEntry]:
     """All files behind the leading large ones, if most of these are small."""
     blocks = _blocks(files)
     if limits.rewrite_all:

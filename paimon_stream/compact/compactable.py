@@ -1,7 +1,5 @@
 """Which tables this release compacts (compaction.md RC12.3)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from paimon_stream.errors import UnsupportedFeature

@@ -10,8 +10,6 @@ go back, and a replayed batch finds itself published. Until a unit is in a commi
 nobody, and they are removed if it is given up.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

@@ -8,8 +8,6 @@ the unit is given up, except after a `CommitUnknown`. What was published stays, 
 interrupted compaction goes on where it ended when it is run again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

@@ -6,8 +6,6 @@ on. A unit takes the first runs, never some in the middle, and every file of lev
 depends on sizes, levels and key ranges only.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -94,7 +92,7 @@ class KeyedThresholds:
         columns: Iterable[str] = (),
         as_whole: bool = False,
         expiry: RecordExpiry | None = None,
-    ) -> KeyedThresholds:
+    ) -> "KeyedThresholds":
         """The thresholds at this hour of the local day, for a table with these columns. Raises `InvalidOption`."""
         target = keyed_target(options)
         off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
@@ -131,7 +129,7 @@ def _is_off_peak(options: Options, hour: int) -> bool:
 
 
 def next_unit(
-    files: Sequence[ManifestEntry], spec: MergeSpec, types: Sequence[DataType], limits: KeyedThresholds, *, full: bool
+    files: Sequence[ManifestEntry], spec: MergeSpec, types: Sequence[DataType], limits: "KeyedThresholds", *, full: bool
 ) -> KeyedUnit | None:
     """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in the order
     of commits, and `types` are the types of the key. Raises `FormatError` for keys that cannot be decoded and
@@ -208,7 +206,7 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
     return -file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name
 
 
-def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
+def asks(files: Iterable[ManifestEntry], limits: "KeyedThresholds") -> bool:
     """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is cheap."""
     found = sorted(files, key=_age)
     runs = [Run(0, one.file.file_size) for one in found if not one.file.level]
@@ -228,7 +226,7 @@ def depth(files: Iterable[ManifestEntry]) -> int:
 # -- picks ------------------------------------------------------------------------------------------
 
 
-def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
+def pick(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
     """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to do."""
     count, trigger = len(runs), limits.trigger
     if not count:
@@ -245,7 +243,7 @@ def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
     return _onto(runs, _grown(runs, newest, limits), limits) if limits.force and newest else None
 
 
-def pick_full(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
+def pick_full(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
     """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old rows are."""
     if not runs:
         return None
@@ -255,7 +253,7 @@ def pick_full(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
     return Pick(len(runs), limits.top)
 
 
-def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
+def _is_early(runs: Sequence[Run], limits: "KeyedThresholds") -> bool:
     """Whether all runs are merged before they are many. When the last full compaction was is not known, so an
     interval between these has always passed (RC4.1)."""
     size = sum(one.size for one in runs)
@@ -267,7 +265,7 @@ def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
     )
 
 
-def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
+def _grown(runs: Sequence[Run], taken: int, limits: "KeyedThresholds") -> int:
     """How many runs are taken if at least `taken` are: more as long as the next is not much larger."""
     size = sum(one.size for one in runs[:taken])
     for one in runs[taken:]:
@@ -278,7 +276,7 @@ def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
     return taken
 
 
-def _onto(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> Pick:
+def _onto(runs: Sequence[Run], taken: int, limits: "KeyedThresholds") -> Pick:
     """The level is below that of the first run that stays. Level 0 is taken as a whole."""
     level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
     while level == 0 and taken < len(runs):
@@ -312,7 +310,7 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 
 def _split(
-    found: Iterable[Section], chosen: Pick, limits: KeyedThresholds, *, alone: bool, keep_deletes: bool
+    found: Iterable[Section], chosen: Pick, limits: "KeyedThresholds", *, alone: bool, keep_deletes: bool
 ) -> tuple[list[Merge], list[ManifestEntry]]:
     """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is
     rewritten on its own."""

@@ -4,8 +4,6 @@ One call may carry out two picks. The second is planned on what the first has ma
 written and the second has merged again are removed, and are in no snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

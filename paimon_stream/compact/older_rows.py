@@ -1,8 +1,6 @@
 """What compactions of a table do with the rows that a key has had: look them up, and write a changelog
 (compaction.md §6-§8)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +36,7 @@ class OlderRows:
     format: str
 
     @classmethod
-    def of(cls, spec: MergeSpec, options: Options, columns: Iterable[str], top: int) -> OlderRows:
+    def of(cls, spec: MergeSpec, options: Options, columns: Iterable[str], top: int) -> "OlderRows":
         """The rules of a table with these columns and the highest level `top`. Raises `InvalidOption`."""
         producer, ignored = options.value(CHANGELOG_PRODUCER), options.value(CHANGELOG_IGNORED_COLUMNS)
         return cls(

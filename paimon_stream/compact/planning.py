@@ -1,7 +1,5 @@
 """Plans a compaction of a table's live files, and finds what carries the units out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final

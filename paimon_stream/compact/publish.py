@@ -1,8 +1,6 @@
 """Publishes rewritten units as one COMPACT snapshot, without those that others have changed (compaction.md
 §11.3, RC11.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from paimon_stream._version import __version__

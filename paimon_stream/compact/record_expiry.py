@@ -1,7 +1,5 @@
 """Rows that a compaction drops because they are older than `record-level.expire-time` (compaction.md §10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +30,7 @@ class RecordExpiry:
     schema: Callable[[int], TableSchema]
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, schemas: SchemaStore, millis: int) -> RecordExpiry | None:
+    def of(cls, schema: TableSchema, options: Options, schemas: SchemaStore, millis: int) -> "RecordExpiry | None":
         """What the table's options ask for at this time, in milliseconds; None if its rows do not expire.
         Raises `InvalidOption`."""
         if not options.is_set(RECORD_EXPIRE_TIME):

@@ -5,8 +5,6 @@ plans the bucket again, and finds the same unit, because a plan depends on files
 message, too. Files of an answer that does not arrive, or comes a second time, are orphans.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -39,7 +37,7 @@ class UnitTask:
     since: int | None = None
     message: bytes = b""
 
-    def taking(self, unit: Unit) -> UnitTask:
+    def taking(self, unit: Unit) -> "UnitTask":
         """The same for this unit."""
         partition, bucket, total = unit.bucket
         files = tuple(one.file for one in _known(unit))
@@ -81,7 +79,7 @@ class Elsewhere(Protocol):
     def at_once(self, units: Sequence[Unit]) -> int:
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
 
-    def run(self, task: UnitTask) -> CommitMessage:
+    def run(self, task: "UnitTask") -> CommitMessage:
         """The answer of the task. Raises what the task raises, and any error if it was cancelled."""
 
     def cancel(self) -> None:
@@ -92,7 +90,7 @@ class RemoteRewriter(Rewriter):
     """Has units rewritten elsewhere. `task` is what they have in common."""
 
     def __init__(
-        self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
+        self, scan: Scan, task: "UnitTask", progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
     ) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, task.spec.runtime, progress, units)

@@ -1,7 +1,5 @@
 """What a compaction has done, or would do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,8 +1,6 @@
 """Rewrites the files of one unit (compaction.md §2.2, §3.2): in threads, with progress, and so that no file
 of a unit that is given up stays."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterable, Iterator

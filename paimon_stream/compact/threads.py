@@ -1,7 +1,5 @@
 """Threads that carry out units beside a stream, and do not keep the process alive."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

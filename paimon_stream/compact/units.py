@@ -1,7 +1,5 @@
 """Units: the files of one bucket that are replaced together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Arrow schemas and arrays of Paimon types, and the types of a new table's Arrow columns (format.md §2.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

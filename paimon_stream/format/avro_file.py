@@ -4,8 +4,6 @@ Arrow and the standard library do the compression, so no codec package is needed
 version of fastavro decodes the records.
 """
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import lzma
@@ -189,7 +187,7 @@ def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     return schema, _data_blocks(cursor, codec, sync)
 
 
-def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
+def _opened(cursor: "_Cursor") -> tuple[str, str, bytes]:
     """The schema, the codec and the sync marker."""
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
@@ -202,7 +200,7 @@ def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
         raise cursor.corrupt("its header holds no schema") from None
 
 
-def _metadata_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+def _metadata_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlock]:
     left, records = _MOST_WHOLE + _RATIO * cursor.size, _MOST_RECORDS + cursor.size
     for block in _packed(cursor, sync):
         records -= block.records
@@ -213,7 +211,7 @@ def _metadata_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroB
         yield AvroBlock(block.records, plain)
 
 
-def _data_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+def _data_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlock]:
     for block in _packed(cursor, sync):
         plain = _plain(codec, block.data, cursor, _MOST_DATA)
         if block.records > max(len(plain), _MOST_RECORDS):
@@ -221,7 +219,7 @@ def _data_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock
         yield AvroBlock(block.records, plain)
 
 
-def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
+def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
     while cursor.position < cursor.size:
         count, packed = cursor.long(), cursor.take(cursor.long())
         if cursor.take(_SYNC_SIZE) != sync:
@@ -274,7 +272,7 @@ class _SourceCursor(_Cursor):
         return taken
 
 
-def _read_header(cursor: _Cursor) -> dict[bytes, bytes]:
+def _read_header(cursor: "_Cursor") -> dict[bytes, bytes]:
     header: dict[bytes, bytes] = {}
     while count := cursor.long():
         if count < 0:
@@ -285,7 +283,7 @@ def _read_header(cursor: _Cursor) -> dict[bytes, bytes]:
     return header
 
 
-def _plain(codec: str, packed: bytes, cursor: _Cursor, limit: int) -> bytes:
+def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
     if codec not in CODECS:
         raise UnsupportedFeature(
             f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. Set "

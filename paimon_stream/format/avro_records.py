@@ -4,8 +4,6 @@ Fields are found by name. Unknown fields are skipped, missing nullable fields ar
 file that lacks a required field is refused before any of it is used.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ A decoder follows the schema of the file, so a crafted schema can let a few byte
 values. Such schemas are refused before anything is decoded.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import fastavro

@@ -5,8 +5,6 @@ slot per column, then the variable part. Only text and bytes make that part diff
 Layout and rules: format.md §5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

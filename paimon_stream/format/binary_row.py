@@ -9,8 +9,6 @@ This module encodes single rows; `encode_columns` encodes whole columns to the s
 Layout and rules: format.md §5.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal

@@ -1,7 +1,5 @@
 """A position in bytes that advances as they are read; shared by the readers of Avro, Thrift and ORC."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from paimon_stream.errors import FormatError

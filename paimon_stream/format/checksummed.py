@@ -4,8 +4,6 @@ They hold what the sink keeps beside a table (`_paimon_stream/`). They are versi
 read, and a single wrong byte makes the whole file invalid. They are never pickles.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

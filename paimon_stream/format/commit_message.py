@@ -4,8 +4,6 @@ The bytes are those of Java Paimon, so either side can commit what the other wro
 written; versions 11 and 12 are read. The version is not part of the bytes; it travels beside them.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -81,7 +79,7 @@ class CommitMessage:
         return b"".join(out)
 
     @staticmethod
-    def deserialize(data: bytes, version: int = VERSION) -> CommitMessage:
+    def deserialize(data: bytes, version: int = VERSION) -> "CommitMessage":
         """The message that makes up all of these bytes. Raises `FormatError`, `UnknownVersion`."""
         source = MessageInput(data, version)
         message = _read(source)
@@ -89,7 +87,7 @@ class CommitMessage:
         return message
 
     @staticmethod
-    def serialize_all(messages: Iterable[CommitMessage]) -> bytes:
+    def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
         """The number of messages, then the messages one after the other. Raises `InvalidData`."""
         out: list[bytes] = [b""]
         count = 0
@@ -100,7 +98,7 @@ class CommitMessage:
         return b"".join(out)
 
     @staticmethod
-    def deserialize_all(data: bytes, version: int = VERSION) -> tuple[CommitMessage, ...]:
+    def deserialize_all(data: bytes, version: int = VERSION) -> "tuple[CommitMessage, ...]":
         """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
         source = MessageInput(data, version)
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
@@ -115,7 +113,7 @@ _Increment = tuple[tuple[Any, ...], ...]
 _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
 
 
-def _write(message: CommitMessage, out: list[bytes]) -> None:
+def _write(message: "CommitMessage", out: list[bytes]) -> None:
     if message._read_from is not None:
         out.append(message._read_from)
         return
@@ -138,7 +136,7 @@ def _write(message: CommitMessage, out: list[bytes]) -> None:
                 out += (INT.pack(len(row)), row)
 
 
-def _read(source: MessageInput) -> CommitMessage:
+def _read(source: MessageInput) -> "CommitMessage":
     start = source.position
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:

@@ -1,7 +1,5 @@
 """Decompresses blocks of metadata and data files up to a bound, whatever they claim to hold."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import zlib

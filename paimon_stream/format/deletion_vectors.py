@@ -5,8 +5,6 @@ with 32 or 64 bits, and a checksum. Nothing in it is believed: a vector that can
 it deleted rows would come back.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Final, TypeAlias
 from zlib import crc32
@@ -73,7 +71,7 @@ def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
     return found
 
 
-def _bitmap(source: _Source, rows: int) -> Positions:
+def _bitmap(source: "_Source", rows: int) -> Positions:
     """The values of a 32-bit roaring bitmap in its portable form. It has at most `rows` values."""
     cookie = source.number("<I")
     runs = np.zeros(0, bool)

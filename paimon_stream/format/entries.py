@@ -4,8 +4,6 @@ Partition rows, keys and the rows of statistics are kept as the *serialized* Bin
 arity as four bytes, big endian, then the row (format.md §5.6).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -66,7 +64,7 @@ class DataFileMeta:
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
 
-    def numbered(self, first: int, last: int) -> DataFileMeta:
+    def numbered(self, first: int, last: int) -> "DataFileMeta":
         """The same file with other sequence numbers. Several times faster than `dataclasses.replace`."""
         return DataFileMeta(
             file_name=self.file_name,
@@ -151,7 +149,7 @@ class ManifestEntry:
     partition: bytes
     bucket: int
     total_buckets: int
-    file: DataFileMeta
+    file: "DataFileMeta"
 
     @property
     def identity(self) -> FileIdentity:

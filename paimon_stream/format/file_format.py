@@ -4,8 +4,6 @@ Rules: format.md §7.1, §7.5, §7.6. What Java accepts but reads back as other 
 (docs/format-notes.md).
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A commit carries thousands of data files, so one call of `struct` encodes or dec
 bytes are those of the general `format/binary_row.py`. Index files are few, so they use that module.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import Any, Final

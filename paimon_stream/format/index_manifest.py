@@ -1,7 +1,5 @@
 """Index manifests: the index files of a snapshot, all listed in one file (format.md §4.6)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from io import BytesIO

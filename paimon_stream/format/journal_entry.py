@@ -4,8 +4,6 @@ The bytes are a checksummed file with JSON in it. `table/journal.py` defines whe
 long they are kept.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +49,7 @@ class JournalEntry:
     total_buckets: int
     base: SnapshotRef | None
     newest: SnapshotRef | None = None
-    previous: PreviousBatch | None
+    previous: "PreviousBatch | None"
     prepared_millis: int
     overwrites: bool = False
 

@@ -4,8 +4,6 @@ Snapshots, schemas, tags, consumers, journals, Avro schemas and the files of a S
 by `parse_json`. Whatever is wrong with them is a `ValueError`, which `format/unreadable.py` puts into words.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from decimal import Decimal

@@ -4,8 +4,6 @@ Files carry exactly the schemas that Java writes. When a file is read, fields ar
 of the file: unknown fields are skipped, missing nullable fields read as None.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

@@ -5,8 +5,6 @@ generic writer, which searches for the branch of every union. Parts that many en
 bucket, the keys, the fields at the end) are encoded once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter

@@ -9,8 +9,6 @@ bytes do not fit the schema, use an allowed but unusual encoding, or have anothe
 reads the block with the generic reader, which judges it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -1,8 +1,6 @@
 """The Avro schemas of manifest lists, manifests and index manifests, exactly as Java writes them
 (format.md §4.2–§4.6)."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 

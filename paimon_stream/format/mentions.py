@@ -8,8 +8,6 @@ Invariant: every name that begins with one of the prefixes and that a record hol
 merely look like a name may be found, too. Callers ask which files are still in use, so that does no harm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

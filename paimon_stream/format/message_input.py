@@ -1,7 +1,5 @@
 """The bytes of commit messages, read piece by piece (format.md §8): numbers are big endian, as in Java's DataOutput."""
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

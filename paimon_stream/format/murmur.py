@@ -3,8 +3,6 @@
 The length of a row is a multiple of 8 bytes, so the hash has no tail. Results are signed, as in Java.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

@@ -7,8 +7,6 @@ Paimon leaves the names of data files open: options give them prefixes, and tabl
 Hive keep the names of their files. The names of buckets and partitions are fixed (format.md §1.1, §1.4).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Arrow writes and reads Parquet. It cannot say that twelve bytes are an INT96, no
 that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept as numbered fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

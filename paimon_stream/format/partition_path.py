@@ -4,8 +4,6 @@ Other engines find the files of a partition by this text alone, so it must match
 including Java's text for a float.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Fields are compared in turn: numbers and decimals by value, false before true, t
 bytes, dates and times by instant, -0.0 before 0.0, NaN after all numbers, NULL before all values.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final

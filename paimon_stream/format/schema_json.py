@@ -1,7 +1,5 @@
 """The schema file: its value, and the conversion to and from JSON (format.md §2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -88,7 +86,7 @@ class SnapshotRef:
     nonce: str
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> SnapshotRef:
+    def of(cls, snapshot: Snapshot) -> "SnapshotRef":
         """The reference to this snapshot."""
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 

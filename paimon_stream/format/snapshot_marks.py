@@ -1,8 +1,6 @@
 """The marks of a stream: snapshot properties by which a later run recognizes its own snapshots, and those of
 another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -27,7 +25,7 @@ class Marks:
     offsets_hash: str | None
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Marks:
+    def of(cls, properties: Mapping[str, str]) -> "Marks":
         """The marks among the properties of a snapshot."""
         return cls(**{one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-")) for one in fields(cls)})
 

@@ -4,8 +4,6 @@ Values are in the internal form of `format/binary_row.py`. Readers skip files an
 so a bound that could be wrong must be left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

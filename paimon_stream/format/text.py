@@ -1,7 +1,5 @@
 """Whether text is UTF-8. Spark, Arrow and Java Paimon accept other bytes as text, but readers then fail."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The text of a data type as tokens (format.md §2.4)."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -3,8 +3,6 @@
 Every type of the format can be read here. The writer decides which types can be *written* (`write/conform.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -76,9 +74,9 @@ class DataType:
     nullable: bool = True
     precision: int = 0
     scale: int = 0
-    key: DataType | None = None
-    element: DataType | None = None
-    fields: tuple[DataField, ...] = ()
+    key: "DataType | None" = None
+    element: "DataType | None" = None
+    fields: "tuple[DataField, ...]" = ()
 
     @property
     def is_nested(self) -> bool:
@@ -101,12 +99,12 @@ class DataType:
         return self.root in (TypeRoot.BINARY, TypeRoot.VARBINARY)
 
     @property
-    def entry(self) -> tuple[DataType, DataType]:
+    def entry(self) -> "tuple[DataType, DataType]":
         """The types of the keys and the values of a MAP. A MULTISET is a map from its elements to counts."""
         assert self.element is not None
         return (self.element, _COUNT) if self.key is None else (self.key, self.element)
 
-    def with_nullable(self, nullable: bool) -> DataType:
+    def with_nullable(self, nullable: bool) -> "DataType":
         """The same type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
@@ -159,7 +157,7 @@ class DataField:
 
     id: int
     name: str
-    type: DataType
+    type: "DataType"
     description: str | None = None
     default_value: str | None = None
 
@@ -193,7 +191,7 @@ _DEFAULT_PRECISION: Final = {
 }
 
 
-def parse_type(node: Any, depth: int = 0) -> DataType:
+def parse_type(node: Any, depth: int = 0) -> "DataType":
     """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the number of types
     around it. Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
     a type, and for types that are nested more than `DEEPEST` deep."""
@@ -224,7 +222,7 @@ def parse_type(node: Any, depth: int = 0) -> DataType:
     raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
 
 
-def parse_field(node: Any, depth: int = 0) -> DataField:
+def parse_field(node: Any, depth: int = 0) -> "DataField":
     """Reads a field from a schema file. Raises what `parse_type` raises."""
     try:
         return DataField(
@@ -239,7 +237,7 @@ def parse_field(node: Any, depth: int = 0) -> DataField:
 
 
 @lru_cache(maxsize=1024)
-def _of_short_text(text: str) -> DataType:
+def _of_short_text(text: str) -> "DataType":
     """The type of a text too short to nest deeply. Nearly every column has one of a few such types."""
     return _SqlType(text, 0).whole()
 
@@ -256,14 +254,14 @@ class _SqlType(TypeTokens):
         super().__init__(text)
         self._depth = depth
 
-    def whole(self) -> DataType:
+    def whole(self) -> "DataType":
         """The type that makes up the whole text."""
         made = self._type(self._depth)
         if self._peek() != END:
             raise self._wrong()
         return made
 
-    def _type(self, depth: int) -> DataType:
+    def _type(self, depth: int) -> "DataType":
         _check_depth(depth)
         keyword = self._next().upper()
         if keyword in _NESTED_KEYWORDS and self._peek() == "<":
@@ -276,7 +274,7 @@ class _SqlType(TypeTokens):
             self._takes("WITHOUT", "TIME", "ZONE")
         return self._atomic(keyword, numbers, is_local)
 
-    def _atomic(self, keyword: str, numbers: list[int], is_local: bool) -> DataType:
+    def _atomic(self, keyword: str, numbers: list[int], is_local: bool) -> "DataType":
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
         name = _ALIASES.get(keyword, keyword)
@@ -299,7 +297,7 @@ class _SqlType(TypeTokens):
             raise CorruptMetadata(f"A precision is 0 to 9, not {made.precision}: {self._text!r:.200}.")
         return made
 
-    def _nested(self, root: TypeRoot, depth: int) -> DataType:
+    def _nested(self, root: TypeRoot, depth: int) -> "DataType":
         self._expect("<")
         key = element = None
         fields: list[DataField] = []
@@ -315,7 +313,7 @@ class _SqlType(TypeTokens):
         self._expect(">")
         return DataType(root=root, nullable=self._nullable(), key=key, element=element, fields=tuple(fields))
 
-    def _field(self, id_: int, depth: int) -> DataField:
+    def _field(self, id_: int, depth: int) -> "DataField":
         name = self._next()
         if name in "<>(),`":
             raise self._wrong()
@@ -343,7 +341,7 @@ class _SqlType(TypeTokens):
         return True
 
 
-def arrow_type(type_: DataType) -> pa.DataType:
+def arrow_type(type_: "DataType") -> pa.DataType:
     """The type in memory: the Arrow type of its columns (format.md §2.5)."""
     match type_.root:
         case TypeRoot.DECIMAL:
@@ -363,5 +361,5 @@ def arrow_type(type_: DataType) -> pa.DataType:
             return _PLAIN[root]
 
 
-def _arrow_field(name: str, type_: DataType) -> pa.Field:
+def _arrow_field(name: str, type_: "DataType") -> pa.Field:
     return pa.field(name, arrow_type(type_), nullable=type_.nullable)

@@ -1,7 +1,5 @@
 """Describes in words what is wrong with content that could not be read."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ A process that ends waits at most ten seconds for the expiries that it has begun
 once and ends would never expire anything. A later run continues what was not done by then.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import threading

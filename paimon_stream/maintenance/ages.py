@@ -1,7 +1,5 @@
 """Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import TypeAlias
 

@@ -4,8 +4,6 @@ No engine expires the snapshots from the smallest `nextSnapshot` on, unless `con
 A stream can keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Final

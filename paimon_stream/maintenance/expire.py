@@ -4,8 +4,6 @@ The range is Java's. Unlike in Java, the last snapshots of this package's stream
 their newest batch was prepared (R1.7, R8.3), so that a stream that comes back finds them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +93,7 @@ class Retention:
         older_than: Moment | None = None,
         max_deletes: int | None = None,
         table: str,
-    ) -> Retention:
+    ) -> "Retention":
         """The given values, with the table's options for those that are missing. `table` is the location, for
         messages. Raises `InvalidOption`."""
         least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN, table)
@@ -272,7 +270,12 @@ def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> Non
 
 
 def _end(
-    storage: Storage, snapshots: SnapshotStore, options: Options, retention: Retention, ids: Sequence[int], latest: int
+    storage: Storage,
+    snapshots: SnapshotStore,
+    options: Options,
+    retention: "Retention",
+    ids: Sequence[int],
+    latest: int,
 ) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]

@@ -31,8 +31,6 @@ Why a group is as safe as its snapshots one by one:
   to the group, and their deletion takes seconds, not the five minutes for which it waits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence

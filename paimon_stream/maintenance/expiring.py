@@ -14,8 +14,6 @@ Invariants:
 - A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as orphans.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any, Final

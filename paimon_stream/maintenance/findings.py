@@ -1,7 +1,5 @@
 """The findings of verification: their values, and the one place where they are collected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -129,7 +127,7 @@ class Findings:
         """Whether nothing was found."""
         return not self._kept
 
-    def absorb(self, other: Findings) -> None:
+    def absorb(self, other: "Findings") -> None:
         """Takes over everything that another collector has."""
         self.checked.update(other.checked)
         for one in other._kept.values():

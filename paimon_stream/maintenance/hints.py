@@ -4,8 +4,6 @@ This package trusts a hint only if its snapshot proves it. Java trusts a LATEST 
 without a successor, and then fails on the whole table. So a wrong hint is worth repairing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from paimon_stream.reports import Report

@@ -3,8 +3,6 @@
 Nothing here writes. Ages are those by the local clock.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from paimon_stream.errors import FormatError

@@ -4,8 +4,6 @@ Both always leave a newest snapshot, and a hint that is not beyond it. Without i
 its files look unused. So code that removes files must ask here first, and delete nothing in doubt.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from paimon_stream.storage.base import Storage

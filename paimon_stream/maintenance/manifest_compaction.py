@@ -8,8 +8,6 @@ in Java. But it leaves out the properties in which a stream identifies itself an
 this snapshot belongs to no batch. Expiry removes the old manifests.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from paimon_stream._version import __version__

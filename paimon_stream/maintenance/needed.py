@@ -1,7 +1,5 @@
 """What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

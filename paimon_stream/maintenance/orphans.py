@@ -19,8 +19,6 @@ makes a candidate safe to delete is its age, which the seconds between cannot ta
 written again is young, and names are used once.
 """
 
-from __future__ import annotations
-
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,8 +19,6 @@ Invariants:
 - Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as later tags.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass

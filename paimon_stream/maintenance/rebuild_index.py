@@ -5,8 +5,6 @@ the keys of all live files, also those that delete. A hash index that is right s
 its hashes, except those that another bucket has. No row changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial

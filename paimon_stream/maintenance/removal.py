@@ -1,7 +1,5 @@
 """Deletes files and counts them by kind. A dry run only counts."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ The identity of a file is kept as a 64-bit hash. Anything odd is looked up by na
 two identities with the same hash can cause work, but never a false finding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

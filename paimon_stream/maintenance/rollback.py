@@ -13,8 +13,6 @@ A stream whose batches are removed notices that at its next batch and stops (`Ta
 does not replay batches that it recorded as done.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The target of a rollback: finding it, and keeping it by a pin before anything is removed (`pins.py`)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Only folders with exactly the names that Paimon gives to buckets and partitions 
 followed, because what is behind them may belong to others. stores.md §8 has the listing in stores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final

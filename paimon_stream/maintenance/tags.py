@@ -5,8 +5,6 @@ those that are not in the tag before it, nor in what comes after it (the next ta
 in a branch or a journal.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Iterable, Mapping

@@ -9,8 +9,6 @@ The codes of findings are stable. `verify_beside`, `verify_files`, `verify_level
 `verify_history` and `verify_sample` have the checks of their parts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

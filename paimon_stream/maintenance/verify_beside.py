@@ -1,7 +1,5 @@
 """Verification of what a snapshot names beside its manifests: statistics and index files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress

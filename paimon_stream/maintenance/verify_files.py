@@ -5,8 +5,6 @@ path, and its size. A file that the listing lacks is requested once more before 
 because it may be younger than the listing.
 """
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 """Checks the history of a table: its snapshots and tags, who committed what, and the files that refer to it
 (hints, consumers, journals)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

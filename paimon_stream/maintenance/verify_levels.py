@@ -1,7 +1,5 @@
 """Verification of the levels of tables whose compactions look up older values."""
 
-from __future__ import annotations
-
 from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.maintenance.findings import Findings

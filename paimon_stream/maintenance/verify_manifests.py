@@ -8,8 +8,6 @@ keep their sequence numbers. The checks across manifests need only these. Everyt
 checked while the manifest is read.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,7 +89,7 @@ class Shelf:
     pool: list[tuple[int, str]] = field(default_factory=list)
     sampled: dict[tuple[bytes, int], list[tuple[str, Hashes]]] = field(default_factory=dict)
     ahead: ReadAhead = field(init=False)
-    _blocks: dict[_BlockKey, _Pass] = field(default_factory=dict)
+    _blocks: "dict[_BlockKey, _Pass]" = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
     _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
@@ -150,7 +148,7 @@ class Shelf:
             ranges=np.frombuffer(pass_.ranges, dtype=np.int64).reshape(-1, 4),
         )
 
-    def _passed(self, data: bytes, path: str) -> _Pass:
+    def _passed(self, data: bytes, path: str) -> "_Pass":
         """What the blocks of a manifest hold. Only those are read that no other manifest had."""
         keyed = bool(self.table.schema.primary_keys)
         schema = blake2b(blocks_of(data, path)[0].encode()).digest()
@@ -176,7 +174,7 @@ class Shelf:
             whole.add(one)
         return whole
 
-    def _check_meta(self, meta: ManifestFileMeta, seen: _Pass, path: str) -> None:
+    def _check_meta(self, meta: ManifestFileMeta, seen: "_Pass", path: str) -> None:
         """Checks what a manifest list records about a manifest, because readers skip manifests by it."""
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
@@ -215,7 +213,7 @@ class Shelf:
             if now != size:
                 self.suspects[identity] = Suspect(path=path, expected=size, found=now)
 
-    def _sample(self, seen: _Pass, path: str) -> None:
+    def _sample(self, seen: "_Pass", path: str) -> None:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
             return
@@ -275,16 +273,16 @@ class _Pass:
     shelf: Shelf
     manifest: str
     keyed: bool
-    ids: array[int] = field(default_factory=lambda: array("q"))
-    signs: array[int] = field(default_factory=lambda: array("b"))
-    ranges: array[int] = field(default_factory=lambda: array("q"))
+    ids: "array[int]" = field(default_factory=lambda: array("q"))
+    signs: "array[int]" = field(default_factory=lambda: array("b"))
+    ranges: "array[int]" = field(default_factory=lambda: array("q"))
     totals: Counter[tuple[bytes, int]] = field(default_factory=Counter)
     buckets: set[int] = field(default_factory=set)
     unusable: set[int] = field(default_factory=set)
     added_rows: int = 0
     deleted_rows: int = 0
 
-    def add(self, block: _Pass) -> None:
+    def add(self, block: "_Pass") -> None:
         """Adds what a block holds."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)

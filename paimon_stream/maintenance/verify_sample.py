@@ -4,8 +4,6 @@ Checked are the number of rows, their partition and bucket, the bounds and NULL 
 files, and in tables with a primary key the sequence numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

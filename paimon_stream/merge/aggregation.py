@@ -4,8 +4,6 @@ With `aggregation.remove-record-on-delete`, a -D row replaces everything before 
 later rows build on them, as in Java.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

@@ -5,8 +5,6 @@ of their keys, and are not written themselves. (With deletion vectors, such a ro
 key was before is its row on the lowest level that readers of the changelog have seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Merges a column by its rule, given the action of each row, for all keys at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

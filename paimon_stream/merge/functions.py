@@ -1,7 +1,5 @@
 """The aggregate functions of this release: their names, their types, and whether they can retract a value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

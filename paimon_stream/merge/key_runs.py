@@ -4,8 +4,6 @@ If rows are equal in all of these, the row that was given first comes last and s
 file that was committed earlier, as in Java (semantics.md §6.4).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,13 +69,13 @@ class KeyRuns:
         found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(found == rows, -1, found)
 
-    def select(self, wanted: Flags) -> KeyRuns:
+    def select(self, wanted: Flags) -> "KeyRuns":
         """The rows for which `wanted`, along `order`, is true. Keys without such a row are gone."""
         order, key_of = self.order[wanted], self.key_of[wanted]
         starts = run_starts([key_of]) if len(key_of) else np.zeros(0, np.int64)
         return KeyRuns(order, starts, self.kinds[wanted])
 
-    def of_lowest_levels(self, levels: Ints) -> KeyRuns:
+    def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
         """Without the rows that are on a level from 1 on, but not on the lowest such level of their key.
         `levels` are those of the table's rows."""
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
@@ -100,7 +98,7 @@ class KeyRuns:
         return made
 
 
-def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:
+def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
     """The rows of a table, all of one bucket, in merge order."""
     keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
     newest = [

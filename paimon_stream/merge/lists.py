@@ -6,8 +6,6 @@ nothing. So of all elements added, the last n are left: n is the final differenc
 elements retracted, minus the lowest value (at most 0) that this running difference ever had.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,11 +83,11 @@ class _Elements:
     owner: Ints
     place: Ints
 
-    def select(self, wanted: Flags) -> _Elements:
+    def select(self, wanted: Flags) -> "_Elements":
         return _Elements(self.at[wanted], self.owner[wanted], self.place[wanted])
 
 
-def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
+def _elements(column: pa.Array, actions: RowActions, places: Ints) -> "_Elements":
     rows = actions.runs.order[places]
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.diff(bounds)[rows]
@@ -129,7 +127,7 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_fi
     return _lists(column, found.select(stays), some)
 
 
-def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> _Elements:
+def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> "_Elements":
     """The distinct elements of lists of nested values. As in Java, only the elements that come second are compared with
     the others. So equal elements of a list that a SET has left, or of an older list that is put first, all stay."""
     found = _elements(column, actions, np.flatnonzero(actions.valid(column)))
@@ -169,7 +167,7 @@ def _joined_once(first: list[int], then: list[int], numbers: Ints) -> list[int]:
     return made
 
 
-def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
+def _left(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if equal elements are all kept."""
     kept: Flags = actions.codes[found.place] != RETRACT
     if kept.all() or not len(kept):
@@ -189,7 +187,7 @@ def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     return made
 
 
-def _left_once(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
+def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if only the first of equal elements is kept."""
     made = np.zeros(len(found.at), np.bool_)
     if not len(made):
@@ -243,7 +241,7 @@ def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
     return order, run_starts([owner[order], numbers[order]])
 
 
-def _lists(column: pa.Array, found: _Elements, some: Flags) -> pa.Array:
+def _lists(column: pa.Array, found: "_Elements", some: Flags) -> pa.Array:
     """Lists or maps of these elements, in the column's type. NULL for a key where `some` is false."""
     offsets = _offsets(found.owner, len(some))
     at = pa.array(found.at)

@@ -5,8 +5,6 @@ last bit is the same as in Java. Decimals are exact; as in Java, they become NUL
 decimals, and products with retracted values, are computed value by value: each step is rounded before the next one.
 """
 
-from __future__ import annotations
-
 from decimal import Context, Decimal
 from math import gcd
 from typing import Any, Final

@@ -5,8 +5,6 @@ false comes before true. -0.0 equals 0.0. All NaN are equal and larger than any 
 before all values, also in descending order (semantics.md §6.4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

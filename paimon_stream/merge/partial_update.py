@@ -6,8 +6,6 @@ row whose ordering columns are all NULL leaves the group unchanged. If the first
 build on its values. As in Java, they also build on the values of a -D that removes the row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

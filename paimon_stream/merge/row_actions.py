@@ -4,8 +4,6 @@ The action of a row depends only on row kinds and sequence groups, never on the 
 any value is read. The rows of a key before its last `SET` matter only to functions that remember their first value.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -44,7 +42,7 @@ class RowActions:
     codes: ActionCodes
 
     @cached_property
-    def since_set(self) -> RowActions:
+    def since_set(self) -> "RowActions":
         """The same actions, but rows before a key's last `SET` are skipped."""
         sets = self.codes == SET
         if not sets.any():

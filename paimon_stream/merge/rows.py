@@ -4,8 +4,6 @@ If a key has a single row, the row stays as it is, whatever its kind; the engine
 ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last row that counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

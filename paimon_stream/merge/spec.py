@@ -4,8 +4,6 @@ A `MergeSpec` names the key, the columns that order the rows of a key, and the r
 contradict each other, and functions that this release does not have, are refused here, before any row is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -77,7 +75,7 @@ class MergeSpec:
     groups: tuple[SequenceGroup, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> MergeSpec:
+    def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> "MergeSpec":
         """The spec of a table with these options; `table` is for messages. Raises `InvalidOption` for options that
         contradict each other or the columns, and `UnsupportedFeature` for an engine or function that this release does
         not have."""
@@ -109,7 +107,7 @@ class _Reading:
         self._options = options
         self._table = table
 
-    def spec(self) -> MergeSpec:
+    def spec(self) -> "MergeSpec":
         engine = self._options.value(MERGE_ENGINE)
         sequence = self._sequence_fields(engine)
         ignore_delete = self._options.value(IGNORE_DELETE)

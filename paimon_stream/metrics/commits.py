@@ -1,7 +1,5 @@
 """Metrics of commits: Java Paimon's names (group `commit`), and this package's own (semantics.md §14)."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The newest values of a quantity and their distribution, as in Java Paimon's histograms."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final

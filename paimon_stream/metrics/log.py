@@ -1,7 +1,5 @@
 """Functions that are informed of each batch: the one way to call them, and the one that writes to the log."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final

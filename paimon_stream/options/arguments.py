@@ -5,8 +5,6 @@ gives, are accepted, and returned as `int` and `bool`, so that they can be store
 mappings are copied: an iterator is taken once, and a dict that the caller changes later has no effect.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Checks the options that users give: values that do not parse are refused, unknown keys are reported."""
 
-from __future__ import annotations
-
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Lists all declared options."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

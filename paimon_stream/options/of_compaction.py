@@ -1,7 +1,5 @@
 """The options of compactions, with Paimon's keys and defaults. One compaction may override them."""
 
-from __future__ import annotations
-
 from paimon_stream.options.option import Option, duration, integer, positive, share, size, switch
 
 COMPACTION_MIN_FILES = Option(

@@ -1,7 +1,5 @@
 """The options of tables that say how rows of one key are merged, with Paimon's keys and defaults."""
 
-from __future__ import annotations
-
 from paimon_stream.options.option import Option, one_of, switch, text
 
 MERGE_ENGINE = Option(

@@ -1,7 +1,5 @@
 """The options of a sink, which begin with `paimon-stream.`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

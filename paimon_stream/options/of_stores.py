@@ -1,7 +1,5 @@
 """The options of this package for object stores. Storage options and a sink's options may hold them."""
 
-from __future__ import annotations
-
 from paimon_stream.options.option import Option, boolean, duration, integer, positive, switch
 
 

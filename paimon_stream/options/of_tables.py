@@ -4,8 +4,6 @@ The options that say how rows are merged are in `of_merging`. Those that this re
 others are in `of_unsupported_features`.
 """
 
-from __future__ import annotations
-
 from paimon_stream.options.option import (
     Option,
     boolean,

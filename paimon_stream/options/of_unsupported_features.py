@@ -1,7 +1,5 @@
 """The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
 
-from __future__ import annotations
-
 from paimon_stream.options.option import Option, duration, one_of, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")

@@ -1,7 +1,5 @@
 """What an option is, and how its text becomes a value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

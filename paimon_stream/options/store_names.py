@@ -4,8 +4,6 @@ A name is looked up by its folded form: in lower case, with `.` for `-` and `_`,
 store. So `s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Hadoop, delta-rs and pyiceberg. Names that differ only in case, in `-`, `_` and 
 store are one name, and only one of them is listed: `store_names` looks them up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

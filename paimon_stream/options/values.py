@@ -1,7 +1,5 @@
 """The options in force. Everything else reads options from here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 

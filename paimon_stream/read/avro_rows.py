@@ -4,8 +4,6 @@ Arrow does not read Avro, so rows are decoded in Python and then converted colum
 types and fields that Avro forbids. Only their order matters for reading, so the decoder gets generated names.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterator, Sequence

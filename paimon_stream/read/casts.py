@@ -5,8 +5,6 @@ them when it reads (tried on 1.4.2), with the same losses: integers wrap around,
 strings are cut. Conversions that depend on a time zone, or on how Java prints a number, are refused.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -6,8 +6,6 @@ that the file does not have is NULL. Java does the same: a column's default valu
 without the column, not to rows that are older than the column (tried on 1.4.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple

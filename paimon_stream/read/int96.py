@@ -6,8 +6,6 @@ nanoseconds. So Arrow is shown a footer that declares such columns as twelve byt
 bytes are decoded here: eight bytes of nanoseconds, four of the Julian day (format.md §7.4).
 """
 
-from __future__ import annotations
-
 import io
 from typing import Any, Final
 

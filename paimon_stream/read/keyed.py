@@ -5,8 +5,6 @@ A section of one file has each key once, so it is read without merging. Within a
 follow one another form a *run*, so that there are as few sorted inputs as possible.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from bisect import bisect_left, bisect_right

@@ -5,8 +5,6 @@ that key are merged and returned. Memory holds one piece of every run, however l
 more than `MOST_RUNS`, its files of level 0 are first put together into longer runs (compaction.md RC5.3).
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from bisect import bisect_right
@@ -87,7 +85,7 @@ def windows(
     several = min(len(section.runs), most_runs) + len(section.beside)
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
 
-    def run_of(files: Iterable[ManifestEntry]) -> _Run:
+    def run_of(files: Iterable[ManifestEntry]) -> "_Run":
         return _Run(spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))))
 
     beside = [run_of(run) for run in section.beside]
@@ -110,7 +108,7 @@ def reading_order(section: Section, most_runs: int = MOST_RUNS) -> list[Manifest
     return [*spilled_first, *beside]
 
 
-def _steps(section: Section, of_runs: Iterable[_Run], beside: Iterable[_Run] = ()) -> Iterator[list[Piece]]:
+def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()) -> Iterator[list[Piece]]:
     """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end. Rows of
     `beside` are left out where the runs have none."""
     runs = list(of_runs)
@@ -132,7 +130,7 @@ class _Spill:
         self._spec, self._section = spec, section
         self._name = f"a temporary file in {tempfile.gettempdir()}"
 
-    def __enter__(self) -> _Spill:
+    def __enter__(self) -> "_Spill":
         with writing(self._name):
             self._file = tempfile.TemporaryFile()
         return self
@@ -141,13 +139,13 @@ class _Spill:
         with suppress(OSError):  # what could not be written has been reported
             self._file.close()
 
-    def shortened(self, runs: list[_Run], most: int) -> list[_Run]:
+    def shortened(self, runs: "list[_Run]", most: int) -> "list[_Run]":
         """The rows of these runs, which are in the order of commits, as at most `most` runs."""
         while len(runs) > most:
             runs = [self._together(runs[at : at + most]) for at in range(0, len(runs), most)]
         return runs
 
-    def _together(self, runs: list[_Run]) -> _Run:
+    def _together(self, runs: "list[_Run]") -> "_Run":
         """One run. Its pieces have the age of one of its files, so no other file's age may lie between theirs."""
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):

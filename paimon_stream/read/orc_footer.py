@@ -5,8 +5,6 @@ This module reads just enough to find where timestamps are stored (ORC specifica
 https://orc.apache.org/specification).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,7 +78,7 @@ class OrcFooter:
     codec: str
 
     @classmethod
-    def read(cls, source: Any) -> OrcFooter:
+    def read(cls, source: Any) -> "OrcFooter":
         """Reads the tail of a file. Raises `FormatError` if the file is not an ORC file."""
         size = source.size()
         tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
@@ -146,17 +144,17 @@ class OrcFooter:
         return _plain(source, stream.offset, stream.length, self.codec, _MOST_STREAM)
 
 
-def _type(message: Message) -> OrcType:
+def _type(message: "Message") -> OrcType:
     names = tuple(one.decode("utf-8", "replace") for one in message.all(3))
     return OrcType(kind=message.number(1), children=tuple(message.numbers(2)), names=names)
 
 
-def _stripe(message: Message) -> OrcStripe:
+def _stripe(message: "Message") -> OrcStripe:
     offset, index, data, footer, rows = (message.number(i) for i in range(1, 6))
     return OrcStripe(offset=offset, index_length=index, data_length=data, footer_length=footer, rows=rows)
 
 
-def _statistics(footer: Message) -> Iterator[tuple[int, tuple[int, int]]]:
+def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
     for column, one in enumerate(footer.all(7)):
         of_timestamps = Message(one).data(9)
         if not of_timestamps:

@@ -1,7 +1,5 @@
 """ORC files, stripe by stripe (format.md §7.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final

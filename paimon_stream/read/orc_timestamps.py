@@ -4,8 +4,6 @@ Arrow reads ORC's timestamps only as nanoseconds, so it refuses a file with a ti
 module decodes a timestamp column into microseconds or nanoseconds: run lengths in Python, values in numpy.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parquet files, batch by batch (format.md §7.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

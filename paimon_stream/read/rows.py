@@ -3,8 +3,6 @@
 Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -141,7 +139,7 @@ class _Merging:
                     for batch in map(_without_deletes, reader.file(entry, batch_rows)):
                         yield batch.select(self._names)
 
-    def _with_readers(self, files: list[ManifestEntry]) -> list[tuple[Section, _Reader]]:
+    def _with_readers(self, files: list[ManifestEntry]) -> "list[tuple[Section, _Reader]]":
         """The sections of a bucket, each with the reader of its files, which opens them ahead."""
         found = []
         for section in self._sections(files):

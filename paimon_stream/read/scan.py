@@ -1,8 +1,6 @@
 """Decides which snapshot, columns and files a read covers, and refuses what this release does not read before
 the read begins."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ daylight saving time. Years repeat: for each later year there is a year before 2
 same weekdays, and the rules of time zones depend on nothing else.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opens storages and finds executors in a process where Spark may run. Imports Spark only if somebody else has."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from os import PathLike

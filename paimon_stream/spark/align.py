@@ -5,8 +5,6 @@ that the DataFrame lacks get their default when rows are written, or are NULL if
 (semantics.md R12.2). Types are converted only by up-casts.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

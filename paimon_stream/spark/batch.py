@@ -5,8 +5,6 @@ writes the rows. Only then is anything published (exactly-once.md). `stream/writ
 this module has the parts that need Spark.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -195,7 +193,7 @@ class Runs:
         given: dict[str, Any] = {"plan": run.plan, "first_sequence": first, "index": writer.index}
         written = None
         if run.is_for_driver(frame, facts):
-            driver = {"cuts": run.cuts, "opened": writer.table_for_driver}
+            driver: dict[str, Any] = {"cuts": run.cuts, "opened": writer.table_for_driver}
             written = write_small(rows, table, operations=operations, **driver, **given)
         if written is None:
             written = run_write_job(rows, table, operations=operations, **given)

@@ -5,8 +5,6 @@ row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, 
 NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ no permission, a format of a later Spark), the functions return None, and the si
 object store it is read with the storage options of the sink, as far as they are for such a store.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -4,8 +4,6 @@ So the driver publishes the units that are done, whatever the others do, and Spa
 `at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Batch writes: one Spark action writes a DataFrame into a table's data files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Final

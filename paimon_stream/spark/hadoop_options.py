@@ -5,8 +5,6 @@ On the driver, that is the Hadoop configuration by which Spark itself reads and 
 are left out. On Spark Connect there is no JVM in reach, and the session's own settings are read.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ local properties of the thread, Spark's table of running queries, and the checkp
 (exactly-once.md §1; semantics.md R1.1). A fact that cannot be found is None; it is never guessed.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable

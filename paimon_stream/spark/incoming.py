@@ -3,8 +3,6 @@
 Each Python worker imports this module, so it needs only Arrow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ When rows are written, NULL becomes the default of its column. In a key column t
 because the key decides to which task a row is moved and how rows are sorted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

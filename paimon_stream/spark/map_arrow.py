@@ -1,7 +1,5 @@
 """`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """Refers to a column by its name, with any characters in the name."""
 
-from __future__ import annotations
-
 from pyspark.sql import Column, functions
 
 

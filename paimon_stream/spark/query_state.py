@@ -1,7 +1,5 @@
 """Whether a streaming query keeps state. If it does, its state stores must see each batch exactly once."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ memory that a thread has freed for that thread: about 40 MB after a batch of 100
 in one driver, that adds up to gigabytes of unused memory. To return it takes one to five milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any, Final

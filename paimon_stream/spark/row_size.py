@@ -1,7 +1,5 @@
 """The size of a row as Arrow: the part that the column types fix, and the rest as a Spark expression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final

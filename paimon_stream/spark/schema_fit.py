@@ -4,8 +4,6 @@ Everything is checked before anything is published, so rows that do not fit leav
 new schema is published before the rows, so every reader of these rows finds it (semantics.md §12).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

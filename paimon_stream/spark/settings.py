@@ -1,7 +1,5 @@
 """The arguments that a user gives for a sink, checked once. Does not import Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -83,7 +81,7 @@ class SinkSettings:
         """Whether each batch replaces the whole table."""
         return self.mode == "complete"
 
-    def of(self, session: Any) -> SinkSettings:
+    def of(self, session: Any) -> "SinkSettings":
         """The same arguments, for a query of this session."""
         return replace(self, session=session)
 

@@ -9,8 +9,6 @@ packets are used for them, buckets without partitions are spread evenly over the
 hash of a bucket number would leave tasks idle.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

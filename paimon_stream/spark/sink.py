@@ -1,7 +1,5 @@
 """`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when one is made."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -87,18 +85,18 @@ class PaimonSink:
         settings.check()
         self.__setstate__(settings)
 
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Writes one micro-batch. Spark calls this. Raises `PaimonStreamError`; see `errors`."""
         self._runs.write(df, batch_id, self._settings)
 
     def start(
         self,
-        df: DataFrame,
+        df: "DataFrame",
         *,
         checkpoint: str | None = None,
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
-    ) -> StreamingQuery:
+    ) -> "StreamingQuery":
         """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode.
 
         `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Errors in

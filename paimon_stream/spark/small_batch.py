@@ -25,8 +25,6 @@ once. The same holds if it is not known whether a query keeps state, and on Spar
 would go through the server's channel to its clients.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each Python worker imports this module before its first row. So the module impor
 write files: no Avro, no manifests, and nothing that only the driver needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final

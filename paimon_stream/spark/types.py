@@ -4,8 +4,6 @@ A column of another type is converted only if Spark itself calls that an up-cast
 between timestamps with and without time zone, between numbers and timestamps, and from bytes to text (format.md §2.5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """Keeps py4j, which logs all that it sends and gets at level DEBUG, from logging secrets."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

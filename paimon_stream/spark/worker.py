@@ -9,8 +9,6 @@ to 180 ms of CPU for Spark's own archives. These do not change while a process l
 only, they are excluded. Python's caches of other archives and of folders are not changed.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

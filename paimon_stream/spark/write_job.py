@@ -5,8 +5,6 @@ primary key or there would be too many files, and Python never handles single ro
 of typed bytes. Spark returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -13,8 +13,6 @@ The plan also knows how wide the rows are, because that decides how many rows ma
 (spark.md §4). Spark allocates each batch in the JVM's memory outside the heap.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -193,7 +191,7 @@ class WritePlan:
         if way is not Way.DRIVER and sums.groups:
             self._learn_files(way, sums)
 
-    def _learn_files(self, way: Way, sums: _Sums) -> None:
+    def _learn_files(self, way: Way, sums: "_Sums") -> None:
         """Learns the number and size of files. After a gathered batch, the next one is assumed to have as
         many tasks as the last batch that was not gathered."""
         if way is Way.TASKS:
@@ -226,7 +224,7 @@ class _Sums:
     several_of_one: bool
 
     @classmethod
-    def of(cls, messages: Sequence[CommitMessage]) -> _Sums:
+    def of(cls, messages: Sequence[CommitMessage]) -> "_Sums":
         rows = size = count = 0
         several, groups = False, set()
         for message in messages:

@@ -10,8 +10,6 @@ are wrong (no such bucket), or if this process may not use it. `Unavailable` mea
 taken effect; all others prove that it has not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Files that are written together, because nothing refers to any of them before all of them exist."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Tem
 `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import operator

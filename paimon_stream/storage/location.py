@@ -1,7 +1,5 @@
 """Locations in object stores as users write them, and what of a location may be shown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ It fulfils the whole contract, so code that is tested on it needs no mocks. Othe
 Python workers, see an empty storage.
 """
 
-from __future__ import annotations
-
 import io
 import threading
 import weakref

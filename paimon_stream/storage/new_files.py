@@ -1,7 +1,5 @@
 """New files of the local file system: how they are created, written, synced and closed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

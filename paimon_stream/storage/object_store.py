@@ -5,8 +5,6 @@ durable when it is answered. The atomic create is a PUT on the condition that th
 (`If-None-Match: *`, Google's generation 0).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager

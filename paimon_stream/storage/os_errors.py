@@ -1,7 +1,5 @@
 """Errors of the operating system as this package's errors, with the file and what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

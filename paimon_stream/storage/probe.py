@@ -5,8 +5,6 @@ Some gateways and mounts accept a conditional create and then overwrite the file
 take the same snapshot id, and one of them would be lost silently (semantics.md R2.3).
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from paimon_stream.errors import NotAtomic, StorageError, Unavailable

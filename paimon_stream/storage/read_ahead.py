@@ -3,8 +3,6 @@
 `Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not read yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial

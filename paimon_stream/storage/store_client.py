@@ -11,8 +11,6 @@ The outage of a store that has answered once is waited for, up to `max_outage_mi
 driver's word for it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

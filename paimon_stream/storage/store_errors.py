@@ -7,8 +7,6 @@ the verb, the location, the path, status and code, and the cure. They never hold
 setting, because those may hold secrets.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Data files in object stores: streams that write new ones, and random access for pyarrow (stores.md §6)."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from types import TracebackType
@@ -51,7 +49,7 @@ class Upload:
         elif self._requests.create(self._path, stream.held, repeated=True) is PutResult.EXISTS:
             raise self._exists()
 
-    def _open_parts(self) -> _Parts:
+    def _open_parts(self) -> "_Parts":
         try:
             self._requests.head(self._path)
         except NotFound:
@@ -115,7 +113,7 @@ class _Parts:
 class _Stream(io.RawIOBase):
     """What the user writes to. `held` are the bytes that were not sent yet, `size` counts all."""
 
-    def __init__(self, open_parts: Callable[[], _Parts]) -> None:
+    def __init__(self, open_parts: "Callable[[], _Parts]") -> None:
         super().__init__()
         self.parts: _Parts | None = None
         self.size = 0

@@ -5,8 +5,6 @@ by a credential provider, before which no variable comes: a key of the settings 
 environment would fit nobody.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 import urllib.error

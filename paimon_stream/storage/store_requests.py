@@ -5,8 +5,6 @@ try of this one took effect and its answer was lost, or another request for the 
 was written. So the answer is never believed without reading the object (stores.md §4).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """From the values of a store's options to obstore's configuration: what each kind of store needs."""
 
-from __future__ import annotations
-
 import base64
 import ipaddress
 import json

@@ -3,8 +3,6 @@
 `store_sources` makes it from a location and options; `store_open.open_store` opens the store in a process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

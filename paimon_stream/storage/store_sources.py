@@ -4,8 +4,6 @@ Of each option the first value counts that is given, in this order. Credentials 
 only: the first that has any. No message holds a value.
 """
 
-from __future__ import annotations
-
 import configparser
 import logging
 import os

@@ -1,7 +1,5 @@
 """The values of a store's options, gathered from all sources. No message and no `repr` holds a value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ A *trip* is a request, or several that are in flight at once. Trips are counted 
 are sent together begin in the trip after the last one of the thread that sends them.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter

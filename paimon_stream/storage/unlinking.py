@@ -4,8 +4,6 @@ A path is followed from one open folder to the next, and a link in it is refused
 is deleted, even if a folder is replaced by a link meanwhile. The root itself may be a link or lie behind one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

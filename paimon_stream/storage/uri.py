@@ -1,7 +1,5 @@
 """Turns a location, as a user writes it, into a `Storage`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from urllib.parse import unquote, urlsplit

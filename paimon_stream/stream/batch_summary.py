@@ -4,8 +4,6 @@ It holds a few small numbers that are known before publishing. No judgement uses
 `format/snapshot_marks.py` are for that), and other engines ignore them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -31,7 +29,7 @@ class BatchSummary:
     @classmethod
     def of_messages(
         cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool
-    ) -> BatchSummary:
+    ) -> "BatchSummary":
         """The summary of a batch that is about to be published."""
         given = [message for message in messages if message.new_files]
         files = [file for message in given for file in message.new_files]
@@ -46,7 +44,7 @@ class BatchSummary:
         )
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> BatchSummary:
+    def of(cls, properties: Mapping[str, str]) -> "BatchSummary":
         """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
         read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
         return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})

@@ -6,8 +6,6 @@ while a run's claim exists, no later run has begun. The *register* (`writer`) is
 first batch was judged, so an identity that was refused is not registered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -6,8 +6,6 @@ paused one that wakes up, finds the batch committed (exactly-once.md §4, and th
 Everything here is best effort: a file that stays is an orphan, and no file is ever missing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ prepared files can be used. The sink acts on the judgement; the doctor only repo
 Nothing here writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ works on the same batch. That is possible until a run has published a batch: fro
 is still alive finds the batch published, and stops (exactly-once.md §5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from paimon_stream.format.snapshot_json import SnapshotRef

@@ -5,8 +5,6 @@ A stream is identified by its commit user. A *run* of it is one start of its Spa
 the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot

@@ -4,8 +4,6 @@ The memory is believed only while its snapshots are part of the table's lineage.
 used again, so the batch is judged from storage once more (exactly-once.md §2). Nothing here writes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from paimon_stream.commit.lineage import is_held

@@ -7,8 +7,6 @@ verdict, or raises the `ReplayError` that says what cannot be proven and which o
 Nothing here writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """The batches that may have been lost: from the journals of streams, or from the delta list of a snapshot."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

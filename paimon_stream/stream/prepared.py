@@ -1,7 +1,5 @@
 """A batch whose files are written: its journal entry, and its request to the committer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

@@ -5,8 +5,6 @@ again only if everything holds that exactly-once.md §7 asks for. What is commit
 identifier of the batch, so a second call finds it, and so does the stream.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to continue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ nobody waits for tags or metadata that never come.
 `write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is on.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any, Final

@@ -6,8 +6,6 @@ changelog. Such a table is written only by a stream that compacts, or if its `wr
 job compacts it (semantics.md R6.6).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

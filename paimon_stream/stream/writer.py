@@ -8,8 +8,6 @@ A batch that fails leaves either nothing, or files that its journal entry names 
 or removes. Files are deleted here only if no attempt can publish them any more.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

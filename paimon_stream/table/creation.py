@@ -1,7 +1,5 @@
 """The rules for a new table, and its first schema (format.md §2.2). This module touches no storage."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

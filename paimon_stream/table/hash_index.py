@@ -1,7 +1,5 @@
 """The files of the hash index of a table with dynamic buckets (table-kinds.md §1.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -4,8 +4,6 @@ Each batch has one small file, `_paimon_stream/<commit user>/<batch id>`, beside
 atomically before the commit; the last two are kept.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from paimon_stream.errors import FormatError, NotFound
@@ -23,7 +21,7 @@ class Journal:
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
 
     @classmethod
-    def in_folder(cls, storage: Storage, folder: str) -> Journal:
+    def in_folder(cls, storage: Storage, folder: str) -> "Journal":
         """The journal in that folder, for callers that read the journals of all users."""
         journal = cls(storage, "")
         journal._folder = folder

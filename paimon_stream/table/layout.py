@@ -4,8 +4,6 @@ This package adds one folder to Paimon's layout: `_paimon_stream`, with a folder
 including its orphan cleaning, ignores names that begin with `_`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
@@ -171,7 +169,7 @@ class Layout:
     index_beside_data: bool
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
+    def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> "Layout":
         """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table."""
         read = options if isinstance(options, Options) else Options(options)
         # Java resolves a leading slash from the root of the file system, so it is refused.

@@ -6,8 +6,6 @@ looks like the oldest snapshot, because the ids have no gap. A conclusion may be
 only if it lies in the lineage (exactly-once.md §2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 from paimon_stream.errors import CorruptMetadata

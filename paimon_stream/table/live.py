@@ -1,7 +1,5 @@
 """The live files of a table, and what a writer must know about them (semantics.md §3.4, §3.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ the result follows from its entries for the parts. This is many times faster tha
 encoding them again, and gives the same records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial

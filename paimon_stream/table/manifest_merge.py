@@ -11,8 +11,6 @@ On a retry nothing is merged again: `Merged.onto` puts the earlier result in the
 it was made from, if they are still next to each other (as in Java 2.0, R4.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -35,7 +33,7 @@ class MergeLimits:
     min_count: int
 
     @classmethod
-    def of(cls, options: Options) -> MergeLimits:
+    def of(cls, options: Options) -> "MergeLimits":
         """The limits in the table's options. Raises `InvalidOption`."""
         return cls(
             target_size=options.value(MANIFEST_TARGET_SIZE),
@@ -90,7 +88,7 @@ class ManifestAccess:
     may_contain: Callable[[SimpleStats, bytes], bool]
 
 
-def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
+def merge_manifests(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Merged:
     """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
     `DeletedFiles` if a file is listed twice in manifests that must be decoded. The caller then removes what was
     written."""
@@ -100,7 +98,7 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
     return Merged(before=metas, after=after)
 
 
-def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
+def minor_groups(metas: Metas, limits: "MergeLimits") -> list[Metas]:
     """How a minor merge groups the manifests, in order. A group of one is left unchanged."""
     groups: list[Metas] = []
     open_group: list[ManifestFileMeta] = []
@@ -118,7 +116,7 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
     return groups
 
 
-def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
+def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas:
     """Joins neighbours (semantics.md §4.1). A delete whose add is not in the same group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
@@ -132,7 +130,7 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
     return tuple(result)
 
 
-def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
+def full_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas | None:
     """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
@@ -163,7 +161,7 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
 def _survivors(
     metas: Iterable[ManifestFileMeta],
     deleted: set[FileIdentity],
-    limits: MergeLimits,
+    limits: "MergeLimits",
     read: ReadManifest,
     kept: list[ManifestFileMeta],
 ) -> Iterator[ManifestEntry]:

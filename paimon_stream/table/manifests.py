@@ -1,7 +1,5 @@
 """Manifests and manifest lists of one table: reading them, and writing new ones (format.md §4)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
@@ -195,7 +193,7 @@ class ManifestWriter:
         data = encode_index_manifest(entries, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
 
-    def _write_one(self, blocks: Sequence[AvroBlock], tally: _Tally, name: str) -> ManifestFileMeta:
+    def _write_one(self, blocks: Sequence[AvroBlock], tally: "_Tally", name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
         return ManifestFileMeta(

@@ -1,7 +1,5 @@
 """The paths of the files in commit messages, and removing these files, for their owners (the ownership law)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -4,8 +4,6 @@ Paimon checks most of these when a table is created and the rest when it is firs
 checked at creation, so that no table comes to exist that nobody can write (format.md §9).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 

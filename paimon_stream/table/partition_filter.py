@@ -4,8 +4,6 @@ Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule out plac
 and are True in doubt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from paimon_stream.format.binary_row import deserialize, deserialize_partition

@@ -1,7 +1,5 @@
 """Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a partition row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any

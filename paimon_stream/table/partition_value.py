@@ -4,8 +4,6 @@ A text must be a value of the type to the letter. A lenient parser would take a 
 select another partition.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone

@@ -1,7 +1,5 @@
 """The values of a partition, as people use them in Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
 from types import MappingProxyType

@@ -16,8 +16,6 @@ Invariants:
   used, never the reverse.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -187,7 +185,7 @@ class References:
     progress: Progress = silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
-    _names: array[int] = field(default_factory=lambda: array("q"), init=False)
+    _names: "array[int]" = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
     _blocks: set[bytes] = field(default_factory=set, init=False)  # digests
     _ahead: ReadAhead = field(init=False)

@@ -4,8 +4,6 @@ It is a hint: a rollback that was killed, or one of another engine, leaves none.
 was removed on purpose from being committed again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from typing import Final

@@ -3,8 +3,6 @@
 Ids have no gaps. So a schema is the newest if it exists and the next one does not.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import partial

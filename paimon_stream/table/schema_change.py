@@ -4,8 +4,6 @@ A schema is published before the rows that need it. If no rows follow (the batch
 killed), it is harmless: it only adds columns, and the next attempt finds nothing left to change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final

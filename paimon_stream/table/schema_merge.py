@@ -7,8 +7,6 @@ INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read its own result 
 the merge is refused. Nothing is ever dropped, narrowed or made NOT NULL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal

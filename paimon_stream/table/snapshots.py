@@ -6,8 +6,6 @@ proves nothing that its snapshot exists and the next one does not: a paused writ
 snapshot again and pointed LATEST to it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

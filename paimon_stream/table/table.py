@@ -1,7 +1,5 @@
 """A table as one value: its location, its schema, the options in force. Also decides which tables can be written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

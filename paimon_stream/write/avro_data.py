@@ -1,7 +1,5 @@
 """Writes Avro data files to the storage (format.md §7.6)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
@@ -37,7 +35,7 @@ class AvroSettings(FileSettings):
     level: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> AvroSettings:
+    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "AvroSettings":
         """The settings that follow from the options. Raises `InvalidOption`."""
         codec = compression(options, FileFormat.AVRO)
         return cls(
@@ -48,7 +46,7 @@ class AvroSettings(FileSettings):
             suffix=file_suffix(options, FileFormat.AVRO, codec),
         )
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> AvroDataFile:
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "AvroDataFile":
         """Opens a file; see `FileSettings`."""
         return AvroDataFile(self, storage, path)
 
@@ -56,7 +54,7 @@ class AvroSettings(FileSettings):
 class AvroDataFile(FileWriter):
     """An Avro file that is open for writing; see `FileWriter`."""
 
-    def __init__(self, settings: AvroSettings, storage: Storage, path: str) -> None:
+    def __init__(self, settings: "AvroSettings", storage: Storage, path: str) -> None:
         """Opens the file and writes its header."""
         super().__init__(storage, path)
         self._fields = settings.fields

@@ -5,8 +5,6 @@ its parts. A row is the bytes of its columns, joined. This is the only place whe
 through Python, because Avro stores rows, not columns.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise

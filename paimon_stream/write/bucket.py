@@ -3,8 +3,6 @@
 format.md §6.3 defines the functions and their rules. All functions here work on whole columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Elements of NULL arrays and members of NULL rows may hold anything in Arrow, so 
 elements and members of rows that are not NULL are checked. All functions work on whole columns.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

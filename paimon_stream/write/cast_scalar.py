@@ -3,8 +3,6 @@
 No conversion may change a value. Where one would, an error says what to do instead (semantics.md §6.2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -38,7 +36,7 @@ class Place:
     column: str
     path: str = ""
 
-    def inside(self, part: str) -> Place:
+    def inside(self, part: str) -> "Place":
         """The place of a member, an element, a key or a value inside this one."""
         return Place(table=self.table, column=self.column, path=f"{self.path}.{part}")
 
@@ -55,7 +53,7 @@ class Place:
         return {"table": self.table, "column": self.column + self.path, "count": count}
 
 
-def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NULL_CURE) -> None:
+def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _NULL_CURE) -> None:
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
         raise NullInNotNull(
@@ -63,7 +61,7 @@ def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NU
         )
 
 
-def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
     """The column as `target`, the Arrow type of the scalar type `type_`. A column that fits is not copied. Raises
     `IncompatibleSchema` for other types and for values with more digits than the type has, `NumericOverflow` for
     numbers out of range, `ValueTooLong` for text and bytes that exceed the length, and `InvalidData` for text that is
@@ -79,7 +77,7 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: P
     return column
 
 
-def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
     spare = _UNIT_DIGITS[column.type.unit] - type_.precision
     if spare <= 0:
@@ -91,7 +89,7 @@ def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
         raise _loss(column, type_, place, changed)
 
 
-def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_text(column: pa.Array, type_: DataType, place: "Place") -> None:
     broken = count_not_utf8(column)
     if broken:
         raise InvalidData(
@@ -101,7 +99,7 @@ def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
         )
 
 
-def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_length(column: pa.Array, type_: DataType, place: "Place") -> None:
     """Checks the length: code points of text, bytes of BINARY."""
     most = type_.precision
     if (pc.max(pc.binary_length(column)).as_py() or 0) <= most:
@@ -117,7 +115,7 @@ def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
         )
 
 
-def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
     source = column.type
     if _same_family(source, target):
         return _cast(column, type_, target, place)
@@ -132,7 +130,7 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Pl
     raise _other_type(column, type_, place, len(column) - column.null_count)
 
 
-def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
     """Converts integers, milliseconds of the day, to TIME. Spark has no such type."""
     beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
     if beyond:
@@ -140,7 +138,7 @@ def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, plac
     return column.cast(pa.int32()).cast(target)
 
 
-def _overflow(type_: DataType, place: Place, outside: int) -> NumericOverflow:
+def _overflow(type_: DataType, place: "Place", outside: int) -> NumericOverflow:
     return NumericOverflow(
         f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
         "the values.",
@@ -148,18 +146,18 @@ def _overflow(type_: DataType, place: Place, outside: int) -> NumericOverflow:
     )
 
 
-def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
         raise _loss(column, type_, place, _count_changed(column, target)) from None
 
 
-def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> IncompatibleSchema:
+def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> IncompatibleSchema:
     return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
 
 
-def _other_type(column: pa.Array, type_: DataType, place: Place, count: int, trouble: str = "") -> IncompatibleSchema:
+def _other_type(column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = "") -> IncompatibleSchema:
     return IncompatibleSchema(
         f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
         **place.context(count),

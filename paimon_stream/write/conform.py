@@ -4,8 +4,6 @@ Spark has already selected and cast the columns. They are verified here once mor
 unit in a data file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class ColumnPlan:
     defaults: tuple[pa.Scalar | None, ...]
 
     @classmethod
-    def of(cls, schema: TableSchema, table: str = "") -> ColumnPlan:
+    def of(cls, schema: TableSchema, table: str = "") -> "ColumnPlan":
         """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of` refuses."""
         return cls(
             table=table,

@@ -5,8 +5,6 @@ file reaches `target-file-size` earlier. The number of rows is computed from the
 already written, so files with a small target also end near it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ class DataFileSettings:
     row_group_bytes: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, table: str = "") -> DataFileSettings:
+    def of(cls, schema: TableSchema, options: Options, table: str = "") -> "DataFileSettings":
         """The settings for an append table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         stats = StatsPlan.of(schema, options)
@@ -98,7 +96,7 @@ class BucketWriter:
     count from 0. The last call is `close` or `abort`.
     """
 
-    def __init__(self, settings: DataFileSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
+    def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         self.waiting_bytes = 0
         self._settings = settings
         self._storage = storage

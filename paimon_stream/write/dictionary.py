@@ -1,8 +1,6 @@
 """Chooses the columns for which a dictionary pays, by their first rows. Dictionaries on all columns made
 files larger and writing slower."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pyarrow as pa

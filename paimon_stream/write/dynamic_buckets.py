@@ -7,8 +7,6 @@ Several tasks may assign keys at once. Task `t` of `n` gets the keys with `|hash
 buckets with `bucket % n = t`. So a bucket gets new keys from one task, which writes the bucket's next index file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +52,7 @@ class _Known:
         found = self.pairs[np.minimum(np.searchsorted(self.pairs, _pairs(hashes, 0)), len(self.pairs) - 1)]
         return np.where(found >> _BITS == hashes, found & _BUCKET, -1).astype(np.int32)
 
-    def with_more(self, pairs: Pairs) -> _Known:
+    def with_more(self, pairs: Pairs) -> "_Known":
         """These and others."""
         return _Known(np.sort(np.concatenate([self.pairs, pairs])))
 
@@ -77,8 +75,8 @@ class _Partition:
     """The keys of one partition. `fill` is the number of hashes in each bucket, `files` its index file, and
     `new` the hashes that it gets now."""
 
-    old: _Known = field(default_factory=_Known)
-    recent: _Known = field(default_factory=_Known)
+    old: "_Known" = field(default_factory=_Known)
+    recent: "_Known" = field(default_factory=_Known)
     fill: dict[int, int] = field(default_factory=dict)
     files: dict[int, IndexFileMeta] = field(default_factory=dict)
     new: dict[int, list[Hashes]] = field(default_factory=dict)
@@ -162,7 +160,7 @@ class Assigner:
         self._check(known.old, partition)
         return known
 
-    def _check(self, known: _Known, partition: bytes) -> None:
+    def _check(self, known: "_Known", partition: bytes) -> None:
         """A hash that is in two buckets gives its key two rows (table-kinds.md D1)."""
         twice = (known.twice() & _BUCKET).tolist()
         if twice:

@@ -3,8 +3,6 @@
 Also their leaf columns: the columns of scalars inside columns of any type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -5,8 +5,6 @@ text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (forma
 internal form of `format/binary_row.py`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ class StatsPlan:
     dense: bool
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options) -> StatsPlan:
+    def of(cls, schema: TableSchema, options: Options) -> "StatsPlan":
         """The plan that follows from the options (format.md §4.5). Raises `InvalidOption`."""
         general = parse_mode(options.value(STATS_MODE))
         first_n = options.value(STATS_FIRST_N)

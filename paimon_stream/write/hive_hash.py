@@ -1,7 +1,5 @@
 """The hash of `bucket-function.type = hive` (format.md §6.3), for whole columns. NULL hashes to 0."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Final

@@ -5,8 +5,6 @@ numbers, because Java can filter by those (format.md §7.4). So Arrow gets the l
 bytes, eight for the nanoseconds and four for the Julian day, and the footer that it writes is corrected.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -9,8 +9,6 @@ memory in use is bounded, however large the bucket is. Rows in any other order a
 `buffer_bytes`; each flush is then a sorted run of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final

@@ -4,8 +4,6 @@ A file has the key columns under names of their own, then a sequence number and 
 columns. Changelog files have the same columns, but all rows of a key and another prefix in their names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -81,7 +79,7 @@ class KeyValueSettings:
     values_at: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0) -> KeyValueSettings:
+    def of(cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0) -> "KeyValueSettings":
         """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
         chosen = _of_level(options, level)
         return cls._chosen(schema, options, chosen, options.value(DATA_FILE_PREFIX), table)
@@ -89,7 +87,7 @@ class KeyValueSettings:
     @classmethod
     def of_changelog(
         cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0
-    ) -> KeyValueSettings:
+    ) -> "KeyValueSettings":
         """The settings for changelog files of that level. Raises `ConfigError`s."""
         of_changelogs = {
             FILE_FORMAT: CHANGELOG_FILE_FORMAT,
@@ -104,7 +102,7 @@ class KeyValueSettings:
     @classmethod
     def _chosen(
         cls, schema: TableSchema, options: Options, chosen: Mapping[tuple[str, str], str], prefix: str, table: str
-    ) -> KeyValueSettings:
+    ) -> "KeyValueSettings":
         """With values in place of the table's options. Each key is the option and the one that stands for it,
         which errors name."""
         values = {general: value for (general, _), value in chosen.items()}
@@ -117,7 +115,7 @@ class KeyValueSettings:
             raise type(why)(text, **why.context) from None
 
     @classmethod
-    def _of(cls, schema: TableSchema, options: Options, prefix: str, table: str) -> KeyValueSettings:
+    def _of(cls, schema: TableSchema, options: Options, prefix: str, table: str) -> "KeyValueSettings":
         thin = options.value(THIN_MODE)
         stored = key_value_schema(schema, thin=thin)
         keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
@@ -199,7 +197,7 @@ class KeyValueWriter(BucketWriter):
     The rows have the columns of `key_value_schema` and come in key order, also from file to file.
     """
 
-    def __init__(self, settings: KeyValueSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
+    def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         super().__init__(settings.file, storage, runtime, folder)
         self._keyed = settings
         self._first_key: bytes | None = None

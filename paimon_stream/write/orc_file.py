@@ -4,8 +4,6 @@ TIME is stored as an int. Every other type has a type of its own in ORC; CHAR an
 they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,7 +58,7 @@ class OrcSettings(FileSettings):
     more: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> OrcSettings:
+    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "OrcSettings":
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.ORC)
         return cls(
@@ -74,7 +72,7 @@ class OrcSettings(FileSettings):
             more=tuple(_more(options)),
         )
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> OrcFile:
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "OrcFile":
         """Opens a file; see `FileSettings`."""
         return OrcFile(self, storage, path, first, row_bytes)
 
@@ -177,7 +175,7 @@ class OrcFile(FileWriter):
     """An ORC file that is open for writing; see `FileWriter`."""
 
     def __init__(
-        self, settings: OrcSettings, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+        self, settings: "OrcSettings", storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> None:
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._settings = settings
@@ -213,7 +211,7 @@ class OrcFile(FileWriter):
         self._writer.is_open = False
 
 
-def _sampled(settings: OrcSettings, first: pa.Table) -> float:
+def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
     """About how many bytes a row takes."""
     sample = first.slice(0, _SAMPLE_ROWS)
     sizes = []

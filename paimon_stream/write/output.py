@@ -1,7 +1,5 @@
 """What the writers of all file formats share: creating, finishing and abandoning a file in the storage."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -6,8 +6,6 @@ and the schema has field ids. Dictionary encoding is switched on for the columns
 rows of this file or of one written shortly before.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -57,7 +55,7 @@ class ParquetSettings(FileSettings):
     choices: Dictionaries = field(default_factory=Dictionaries, compare=False)
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options) -> ParquetSettings:
+    def of(cls, schema: TableSchema, options: Options) -> "ParquetSettings":
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.PARQUET)
         arrow = file_schema(schema)
@@ -84,7 +82,7 @@ class ParquetSettings(FileSettings):
             return True
         return [path for i, (path, _) in enumerate(_leaves(self.stored)) if i not in self.leaves]
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> ParquetFile:
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "ParquetFile":
         """Opens a file; see `FileSettings`."""
         return ParquetFile(self, storage, path, first)
 
@@ -111,7 +109,7 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 class ParquetFile(FileWriter):
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
-    def __init__(self, settings: ParquetSettings, storage: Storage, path: str, first: pa.Table) -> None:
+    def __init__(self, settings: "ParquetSettings", storage: Storage, path: str, first: pa.Table) -> None:
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._stored = settings.stored
         self._leaves = settings.leaves

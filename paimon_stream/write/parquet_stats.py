@@ -4,8 +4,6 @@ The bounds are those that Java Paimon keeps for a file that it writes (format.md
 wrong is left out, because readers skip files by their bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Context, Decimal

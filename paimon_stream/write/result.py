@@ -9,8 +9,6 @@ All numbers are big endian:
     kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import dataclass

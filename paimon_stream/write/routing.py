@@ -4,8 +4,6 @@ All work is done on whole columns: partition values become codes, and Paimon's h
 Python code handles each distinct partition once, and never a single row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The kind of each row: +I, -U, +U or -D, and which kinds a table accepts (semantics.md §6.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -52,7 +50,7 @@ class Operations:
     kinds: dict[str, int]
 
     @classmethod
-    def of(cls, options: Options) -> Operations | None:
+    def of(cls, options: Options) -> "Operations | None":
         """The column that the sink's options name, or None if they name none. Raises `InvalidOption`."""
         if not options.is_set(OPERATION_COLUMN):
             if options.is_set(OPERATION_MAPPING):
@@ -176,7 +174,7 @@ class KindRules:
     columns: tuple[_ColumnRule, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> KindRules:
+    def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> "KindRules":
         """The rules of that table."""
         field = options.value(ROWKIND_FIELD) if options.is_set(ROWKIND_FIELD) else None
         refused, refusal = _refused(merge)

@@ -9,8 +9,6 @@ If the partition or bucket of a row cannot be computed, because a value is wrong
 unchanged to the first shuffle key. The task that writes it finds the same error and reports it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final

@@ -4,8 +4,6 @@ A task never lists the table and never commits. It deletes nothing but its own f
 because then nothing refers to them yet.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
