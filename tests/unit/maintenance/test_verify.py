@@ -20,7 +20,7 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, IndexFileMeta, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
-from paimon_stream.maintenance.findings import VerifyReport
+from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.runtime import simulated
@@ -507,3 +507,11 @@ def test_index_files_are_looked_for_where_the_table_has_them() -> None:
     assert [(one.code, one.path) for one in look(bench.table, sample=0).findings] == [
         ("index-file-missing", "bucket-0/i")
     ]
+
+
+def test_a_finding_that_is_worse_for_another_snapshot_is_shown_as_the_worse_one() -> None:
+    found = Findings()
+    found.warning("c", "what", "p", "later")
+    found.error("c", "what", "p", "now")
+    found.warning("c", "what", "p", "later")
+    assert [(one.severity, one.cure) for one in found.report("t").findings] == [("error", "now")]
