@@ -33,6 +33,7 @@ The type answers two questions: *may I retry?* and *may something have been publ
     │  ├ BucketCountChanged       the partition has another number of buckets
     │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
     │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
+    │  │  └ IndexConflict         another writer changed the index by which keys get their buckets
     │  ├ StrictModeViolated       commit.strict-mode forbids a commit after what others committed
     │  └ CommitLost               a published snapshot was replaced by another one: its rows are gone
     ├ CommitContended             retries are exhausted; nothing was published; safe to retry

@@ -54,8 +54,8 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     warn_of_late_deletes(table)
     for rewritten in count():
         numbering = _numbers(table)
-        table, messages, summary = _write(table, rows, {}, numbering)
         try:
+            table, messages, summary = _write(table, rows, {}, numbering)
             commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
             return _publish(table, messages, commit)
         except SequenceConflict as conflict:

@@ -1,4 +1,4 @@
-"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md §1).
+"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md §2.1).
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile. After it, the index has
 the keys of all live files, also those that delete. A hash index that is right stays. A wrong one that can be read keeps

@@ -167,13 +167,13 @@ class Runs:
             _drain(frame, facts)
             return writer.already(batch, verdict)
         for rewritten in count():
-            with self._timed("write", phases):
-                if isinstance(verdict, Reuse):
-                    _drain(frame, facts)
-                    messages = verdict.entry.messages
-                else:
-                    messages = self._write_rows(frame, facts, run)
             try:
+                with self._timed("write", phases):
+                    if isinstance(verdict, Reuse):
+                        _drain(frame, facts)
+                        messages = verdict.entry.messages
+                    else:
+                        messages = self._write_rows(frame, facts, run)
                 report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
             except SequenceConflict as conflict:

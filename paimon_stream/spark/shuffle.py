@@ -96,7 +96,7 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 
 
 def assigners(frame: DataFrame, table: Table) -> int:
-    """How many tasks give keys their dynamic buckets at once (table-kinds.md §1.4)."""
+    """How many tasks give keys their dynamic buckets at once (table-kinds.md §2.2)."""
     options = table.options
     if options.is_set(DYNAMIC_PARALLELISM):
         tasks = options.value(DYNAMIC_PARALLELISM)

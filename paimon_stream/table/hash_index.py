@@ -1,4 +1,4 @@
-"""The files of the hash index of a table with dynamic buckets (table-kinds.md §1.1)."""
+"""The files of the hash index of a table with dynamic buckets (table-kinds.md §2.1)."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -61,7 +61,7 @@ class Table:
 
     @property
     def has_dynamic_buckets(self) -> bool:
-        """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §1)."""
+        """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
         keys = self.schema.primary_keys
         return bool(keys) and self.options.value(BUCKET) == -1 and set(self.schema.partition_keys) <= set(keys)
 

@@ -1,4 +1,4 @@
-"""Which bucket a key gets in a table with dynamic buckets (table-kinds.md §1).
+"""Which bucket a key gets in a table with dynamic buckets (table-kinds.md §2.2).
 
 The hash index of a snapshot has a file for each bucket, with the hashes of all keys that were ever written there. A
 known hash keeps its bucket. A new one goes to the first bucket that is not full, and else opens a bucket.
@@ -7,15 +7,15 @@ Several tasks may assign keys at once. Task `t` of `n` gets the keys with `|hash
 buckets with `bucket % n = t`. So a bucket gets new keys from one task, which writes the bucket's next index file.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeature
 from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.options import DYNAMIC_MAX_BUCKETS, DYNAMIC_TARGET_ROWS, Options
 from paimon_stream.storage.base import Storage
@@ -108,6 +108,7 @@ class Assigner:
         self._target = options.value(DYNAMIC_TARGET_ROWS)
         most = options.value(DYNAMIC_MAX_BUCKETS)
         self._most = MOST_BUCKETS if most < 1 else min(most, MOST_BUCKETS)
+        self._read = partial(read_index_file, storage, layout)
         self._partitions: dict[bytes, _Partition] = {}
         self._listed: dict[bytes, dict[int, IndexFileMeta]] | None = None
 
@@ -131,7 +132,7 @@ class Assigner:
         if not new:
             return ()
         old = known.files.get(bucket)
-        before = b"" if old is None else self._read(partition, bucket, old)
+        before = b"" if old is None else self._still(partial(self._read, partition, bucket, old))
         content = before + np.concatenate(new).astype(">i4").tobytes()
         meta = index_file(f"index-{self._uuid}-{self._written}", content)
         self._written += 1
@@ -144,8 +145,23 @@ class Assigner:
     def _partition(self, partition: bytes) -> _Partition:
         found = self._partitions.get(partition)
         if found is None:
-            found = self._partitions[partition] = self._load(partition)
+            found = self._partitions[partition] = self._still(partial(self._load, partition))
         return found
+
+    def _still(self, read: Callable[[], Any]) -> Any:
+        """What it returns. If it fails because the index has changed meanwhile, and its old files have expired, raises
+        `IndexConflict`."""
+        try:
+            return read()
+        except CorruptMetadata:
+            from paimon_stream.table.snapshots import SnapshotStore
+
+            latest = SnapshotStore(self._storage).latest()
+            if latest is not None and latest.index_manifest == self._index:
+                raise
+            place = self._storage.location
+            text = "the hash index by which this batch assigns its keys has changed and expired meanwhile. Nothing was"
+            raise IndexConflict(f"{place}: {text} published. Write the batch again.", table=place) from None
 
     def _load(self, partition: bytes) -> _Partition:
         files = self._files().get(partition, {})
@@ -183,9 +199,6 @@ class Assigner:
                 if entry.file.index_type == HASH:
                     self._listed.setdefault(entry.partition, {})[entry.bucket] = entry.file
         return self._listed
-
-    def _read(self, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
-        return read_index_file(self._storage, self._layout, partition, bucket, file)
 
     # -- new keys -----------------------------------------------------------------------------------
 

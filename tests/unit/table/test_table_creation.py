@@ -339,10 +339,7 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        ({"options": {"bucket": "-2"}}, "postpone"),
-        ({"options": {}, "partition_keys": ["dt"]}, "cross-partition"),
-    ],
+    [({"options": {"bucket": "-2"}}, "postpone"), ({"options": {}, "partition_keys": ["dt"]}, "cross-partition")],
 )
 def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedFeature, match=rf"has a primary key \(id\).*{message}.*such as options="):

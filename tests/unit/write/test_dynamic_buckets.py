@@ -7,15 +7,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeature
 from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta, IndexManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import Options
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.hash_index import index_file
-from paimon_stream.table.layout import Layout, manifest_path
+from paimon_stream.table.layout import Layout, manifest_path, snapshot_path
 from paimon_stream.write import dynamic_buckets
 from paimon_stream.write.dynamic_buckets import Assigner
 
@@ -64,6 +65,20 @@ class World:
         self.name = f"index-manifest-{self.batches}"
         data = encode_index_manifest(list(self.entries.values()), compression="zstd", level=1)
         self.storage.write(manifest_path(self.name), data)
+        snapshot = Snapshot(
+            id=SnapshotId(self.batches + 1),
+            schema_id=0,
+            base_manifest_list="base",
+            delta_manifest_list=f"delta-{self.batches}",
+            commit_user="me",
+            commit_identifier=self.batches,
+            commit_kind=CommitKind.APPEND,
+            time_millis=0,
+            total_record_count=0,
+            delta_record_count=0,
+            index_manifest=self.name,
+        )
+        self.storage.write(snapshot_path(snapshot.id), encode_snapshot(snapshot))
 
     def hashes(self) -> dict[int, list[int]]:
         return {
@@ -117,6 +132,19 @@ def test_many_keys_are_kept_apart_and_found() -> None:
     found = np.concatenate([assigner.assign(EMPTY_ROW, keys[at : at + 50_000]) for at in range(0, len(keys), 50_000)])
     assert np.bincount(found).tolist() == [200_000, 100_000]
     assert (assigner.assign(EMPTY_ROW, keys) == found).all()
+
+
+def test_an_index_that_has_changed_and_expired_meanwhile_is_a_conflict() -> None:
+    """Not damage: the batch is written again."""
+    world = World(target=3)
+    world.batch([1, 2, 3, 4])
+    old, path = world.assigner(), f"index/{world.entries[1].file.file_name}"
+    world.batch([5])
+    assert world.entries[1].file.file_name not in path
+    world.storage.delete(path)
+    with pytest.raises(IndexConflict, match="Write the batch again"):
+        old.assign(EMPTY_ROW, np.array([1], np.int32))
+    assert world.batch([1]) == [0]
 
 
 def test_a_key_in_two_buckets_and_a_damaged_file_are_errors() -> None:
