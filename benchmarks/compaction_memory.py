@@ -2,9 +2,9 @@
 
     python benchmarks/compaction_memory.py [--sizes 250,1000,4000] [--buckets 1] [--folder …]
 
-Each table has a primary key and twenty sorted runs for each bucket. Half of the keys of a run are in other runs,
-too. Each is compacted by a process of its own. The peak is that of the process's memory (PSS), with Python and its
-libraries; "idle" is that of a process that has compacted a small table.
+Each table has a primary key and twenty sorted runs for each bucket, each one file. Half of the keys of a run are in
+other runs, too. Each is compacted by a process of its own. The peak is that of the process's memory (PSS), with
+Python and its libraries; "idle" is that of a process that has compacted a small table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def rows(seed: int, count: int, keys: int) -> pa.Table:
 
 def build(path: Path, count: int, buckets: int) -> int:
     """Makes a table of `count` rows. Returns the bytes of its files."""
-    options = {"bucket": str(buckets), "write-only": "true", "snapshot.num-retained.min": "100000"}
+    options = {"bucket": str(buckets), "write-only": "true", "target-file-size": "1 gb"}
     table = PaimonTable.create(str(path), _COLUMNS, primary_keys=["id"], options=options)
     for number in range(_COMMITS):
         table.append(rows(number, count // _COMMITS, 2 * count // 3))

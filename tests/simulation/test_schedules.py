@@ -55,7 +55,12 @@ AMONG: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 """Seeds that found something among these actors, or among all, and what it was."""
 
-COMPACTED = {"an operator moves two sinks past a batch that only one of them has": 20261124800174}
+COMPACTED = {
+    "an operator moves two sinks past a batch that only one of them has": 20261124800174,
+    "a copy of a checkpoint has registered in the table that was created again": 20261124700580,
+    "a first batch that has expired is taken for that of another table": 20261124901389,
+    "a checkpoint that is put back was written with a wrong clock": 20261124910816,
+}
 """Seeds that found something since compactors take part, and what it was."""
 
 SCRIPTS: dict[str, Script] = {

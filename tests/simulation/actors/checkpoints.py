@@ -96,6 +96,7 @@ class Checkpoint:
         self.user, self.query = other.user, other.query
         self.known_drops = max(self.known_drops, other.known_drops)
         self.next_batch, self.plans, self.done_millis = other.next_batch, dict(other.plans), other.done_millis
+        self.done_skew = other.done_skew
 
     def put_back(self, *, other: bool) -> bool:
         """The operator puts the newest state back, as the errors advise. Returns whether there is a newer
