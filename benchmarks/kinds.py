@@ -57,7 +57,9 @@ def assign(location: str, keys: int) -> tuple[float, float]:
     began = time.process_time()
     again.assign(partition, wanted)
     spent = time.process_time() - began
-    return spent, tracemalloc.get_traced_memory()[1] / 2**20
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return spent, peak / 2**20
 
 
 def main() -> None:
