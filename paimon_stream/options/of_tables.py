@@ -239,5 +239,5 @@ DYNAMIC_INITIAL_BUCKETS = Option(
 )  # fmt: skip
 DYNAMIC_PARALLELISM = Option(
     "dynamic-bucket.assigner-parallelism", positive, None,
-    "Number of tasks that open buckets when Spark's tasks write. If not set: the cores of the cluster.",
+    "Number of tasks that open buckets when Spark's tasks write. If not set: the cores of the cluster, at most 8.",
 )  # fmt: skip

@@ -50,6 +50,7 @@ _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
+_ASSIGNERS: Final = 8  # each opens a bucket in each new partition, so more would make small files
 
 
 def check_shuffle(table: Table) -> None:
@@ -101,7 +102,8 @@ def assigners(frame: DataFrame, table: Table) -> int:
     if options.is_set(DYNAMIC_PARALLELISM):
         tasks = options.value(DYNAMIC_PARALLELISM)
     else:
-        tasks = _most_by_conf(frame) if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism
+        tasks = _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism
+        tasks = min(tasks, _ASSIGNERS)
     if options.is_set(DYNAMIC_INITIAL_BUCKETS):
         tasks = min(tasks, options.value(DYNAMIC_INITIAL_BUCKETS))
     most = options.value(DYNAMIC_MAX_BUCKETS)
@@ -131,16 +133,12 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
     """The number of tasks that are worth their start."""
     buckets: int = table.options.value(BUCKET)
-    most = _most_by_conf(frame)
+    most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
         # More tasks only cost their start. The number of partitions in the rows is not known.
         cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
-
-
-def _most_by_conf(frame: DataFrame) -> int:
-    return int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
