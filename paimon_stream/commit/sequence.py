@@ -155,9 +155,13 @@ class Sequences:
         now = None if base is None else SnapshotRef.of(base)
         if now == numbering.base:
             return
+        if not changes.entries:  # an index that was made anew: a batch with older keys does not change the index
+            raise self._assigned_anew("others have committed since")
         then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
         if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
-            raise self._assigned_anew(f"snapshot {numbering.base.id}, by which it did so, is gone")
+            raise self._assigned_anew(
+                f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+            )
         if (then and then.index_manifest) == (base and base.index_manifest):
             return
         try:

@@ -205,8 +205,8 @@ class _Rebuild:
         gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
         if not (gone or self.dry_run):
             path = self.table.layout.index_file(partition, bucket, file)
-            self.table.storage.write(path, content)
             self.written.append(path)
+            self.table.storage.write(path, content)
         message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
         self.messages.append(message(new_index_files=() if gone else (file,), deleted_index_files=gone))
 
@@ -222,8 +222,9 @@ class _Rebuild:
             entries = [IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file) for one, file in made]
             packed, path = table.options.value(MANIFEST_COMPRESSION), manifest_path(self.lost)
             data = encode_index_manifest(entries, compression=packed, level=table.options.value(ZSTD_LEVEL))
+            there = table.storage.exists(path)
             self.written.clear()  # if writing fails, the manifest may name them nevertheless
-            if table.storage.exists(path):
+            if there:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
                 raise IndexConflict(f"{table.location}: somebody else has written {path}.", table=table.location)

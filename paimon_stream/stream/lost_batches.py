@@ -108,6 +108,8 @@ def listed_batch(table: Table, storage: Storage, user: str, batch: int, place: i
         raise not_to_be_repeated(storage, user, batch, "it replaced or compacted files")
     if table.options.value(CHANGELOG_PRODUCER) == "input":
         raise not_to_be_repeated(storage, user, batch, "its changelog is not in the delta list")
+    if table.has_dynamic_buckets:
+        raise not_to_be_repeated(storage, user, batch, "its hash index is not in the delta list")
     files = defaultdict(list)
     for one in entries:
         files[one.partition, one.bucket, one.total_buckets].append(one.file)

@@ -323,6 +323,8 @@ class StreamWriter:
             overwrites=self._overwrites,
             runtime=self._runtime,
         )
+        if self.index is not None and self._numbering and self._numbering.base != verdict.seen:
+            entry = replace(entry, offsets_hash=None)  # its keys were assigned anew later, so no run may use its files
         note = Note(self._journal, entry, self._observer, self._runtime, wanted=self._journals(entry))
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)

@@ -26,17 +26,15 @@ def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: 
     has another size than its entry says, and `StorageError`."""
     path = layout.index_file(partition, bucket, file)
     try:
-        data = storage.read(path)
-        trouble = f"has {len(data):,} bytes" if len(data) != file.file_size else ""
+        data: bytes | None = storage.read(path)
     except NotFound:
-        data, trouble = b"", "is missing"
-    if not trouble and len(data) != 4 * file.row_count:
-        trouble = f"has {file.row_count:,} hashes by its entry"
-    if trouble:
+        data = None
+    if data is None or not len(data) == file.file_size == 4 * file.row_count:
         raise CorruptMetadata(
-            f"{storage.location}/{path} {trouble}, and its entry says {file.file_size:,} bytes. It is the hash index "
-            f"of bucket {bucket}: without it, keys would be written a second time. Nothing was written. Run "
-            "`paimon-stream rebuild-index`, which makes the index anew from the table's files.",
+            f"{storage.location}/{path} {'is missing' if data is None else f'has {len(data):,} bytes'}; its entry says "
+            f"{file.file_size:,} bytes and {file.row_count:,} hashes. It is the hash index of bucket {bucket}: without "
+            "it, keys would be written a second time. Nothing was written. Run `paimon-stream rebuild-index`, which "
+            "makes the index anew from the table's files.",
             path=path,
         )
     return data

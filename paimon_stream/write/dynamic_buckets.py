@@ -10,6 +10,7 @@ buckets with `bucket % n = t`. So a bucket gets new keys from one task, which wr
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -197,7 +198,11 @@ class Assigner:
             entries = () if self._index is None else ManifestStore(self._storage).index_entries(self._index)
             for entry in entries:
                 if entry.file.index_type == HASH:
-                    self._listed.setdefault(entry.partition, {})[entry.bucket] = entry.file
+                    listed = self._listed.setdefault(entry.partition, {})
+                    if listed.setdefault(entry.bucket, entry.file) is not entry.file:
+                        place = f"{self._storage.location}/{self._layout.bucket_folder(entry.partition, entry.bucket)}"
+                        text = f"{place} has two hash indexes in {self._index}. Nothing was written. Run `paimon-stream"
+                        raise CorruptMetadata(f"{text} rebuild-index`, which makes the index anew.", path=place)
         return self._listed
 
     # -- new keys -----------------------------------------------------------------------------------
@@ -208,37 +213,31 @@ class Assigner:
         tasks = np.abs(np.fmod(hashes, np.int32(self._tasks)))
         for task in np.unique(tasks).tolist():
             left = np.flatnonzero(tasks == task)
-            for bucket, room in self._places(known, task):
+            for bucket, room in self._places(known, task, len(left)):
                 some, left = left[:room], left[room:]
                 found[some] = bucket
                 known.fill[bucket] = known.fill.get(bucket, 0) + len(some)
                 known.new.setdefault(bucket, []).append(hashes[some])
                 if not len(left):
                     break
-            else:
-                self._spread(known, hashes, found, left, task)
         return found
 
-    def _places(self, known: _Partition, task: int) -> Iterator[tuple[int, int]]:
-        """The buckets of a task that are not full, with their room; then those that it may open."""
+    def _places(self, known: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a task that are not full, with their room; then those that it may open. If it may open no
+        more, each gets a share of the rest of `count` keys."""
         own = sorted(bucket for bucket in known.fill if bucket % self._tasks == task)
-        yield from ((one, room) for one in own if (room := self._target - known.fill[one]) > 0)
-        for bucket in range(task, self._most, self._tasks):
-            if bucket not in known.fill:
-                yield bucket, self._target
-
-    def _spread(self, known: _Partition, hashes: Hashes, found: Numbers, left: npt.NDArray[np.intp], task: int) -> None:
-        """Spreads hashes over the full buckets of a task, because it may open no more."""
-        own = np.array(sorted(one for one in known.fill if one % self._tasks == task), np.int32)
-        if self._most == MOST_BUCKETS or not len(own):
+        may_open = (one for one in range(task, self._most, self._tasks) if one not in known.fill)
+        for bucket in chain(own, may_open):
+            room = self._target - known.fill.get(bucket, 0)
+            if room > 0:
+                count -= room
+                yield bucket, room
+        own = sorted((one for one in known.fill if one % self._tasks == task), key=known.fill.__getitem__)
+        if self._most == MOST_BUCKETS:
             raise UnsupportedFeature(
                 f"{self._storage.location}: a partition would have more than {self._most:,} buckets. Nothing was "
                 f"written. Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 table=self._storage.location,
                 option=DYNAMIC_TARGET_ROWS.key,
             )
-        found[left] = own[(hashes[left].view(np.uint32) // np.uint32(self._tasks)) % np.uint32(len(own))]
-        for bucket in np.unique(found[left]).tolist():
-            more = hashes[left][found[left] == bucket]
-            known.fill[bucket] += len(more)
-            known.new.setdefault(bucket, []).append(more)
+        yield from ((bucket, -(-count // len(own))) for bucket in own)

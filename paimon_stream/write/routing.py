@@ -60,6 +60,7 @@ class Router:
                 table=table,
                 option=BUCKET.key,
             )
+        self.names_folders = True
         self._table = table
         self._numbers: dict[Group, int] = {}
         self._partition = schema.partition_fields
@@ -139,7 +140,8 @@ class Router:
         values = []
         for one, column in zip(self._partition, columns, strict=True):
             values.append(column_values(column, one.type))
-            self._check_folder_names(one, values[-1], codes)
+            if self.names_folders:
+                self._check_folder_names(one, values[-1], codes)
         return [serialize(types, row) for row in zip(*values, strict=True)]
 
     def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:

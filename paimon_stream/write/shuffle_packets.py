@@ -92,6 +92,7 @@ class _Packer:
         self._names = list(names)
         self._plan = _plan_of(schema, self._names, table)
         self._router = Router(schema, spec.options, table)
+        self._router.names_folders = False  # the task that writes may ignore the row
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
         self._place_of: list[int] = []
@@ -156,12 +157,14 @@ class _Packer:
 
 
 def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPlan:
-    """The plan for the columns `names` of the table, in that order."""
+    """The plan for the columns `names` of the table, in that order. NULL is left to the task that writes."""
     whole = ColumnPlan.of(schema, table)
     kept = [schema.field_names.index(name) for name in names]
     return replace(
         whole,
-        fields=tuple(whole.fields[at] for at in kept),
+        fields=tuple(
+            replace(one, type=replace(one.type, nullable=True)) for one in map(whole.fields.__getitem__, kept)
+        ),
         arrow=pa.schema([whole.arrow.field(at) for at in kept]),
         defaults=tuple(whole.defaults[at] for at in kept),
     )

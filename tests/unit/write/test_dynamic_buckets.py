@@ -165,3 +165,13 @@ def test_a_key_in_two_buckets_and_a_damaged_file_are_errors() -> None:
     world.publish()
     with pytest.raises(CorruptMetadata, match=r"a key twice: in bucket 0 and in bucket 1"):
         world.batch([1])
+
+
+def test_two_indexes_of_a_bucket_are_an_error() -> None:
+    world = World(target=3)
+    world.batch([1, 2])
+    (entry,) = world.entries.values()
+    data = encode_index_manifest([entry, entry], compression="zstd", level=1)
+    world.storage.write(manifest_path(world.name or ""), data)
+    with pytest.raises(CorruptMetadata, match=r"bucket-0 has two hash indexes in index-manifest.*rebuild-index"):
+        world.batch([1])
