@@ -25,7 +25,8 @@ MAX_PREFIXES: Final = 16
 class Mentions:
     """Finds names that begin like one of `names`.
 
-    >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")] True
+    >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
+    True
     """
 
     def __init__(self, names: Iterable[bytes]) -> None:

@@ -33,7 +33,8 @@ def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
 def in_words(error: Exception) -> str:
     """The reason given by one of Python's own errors, as the end of a sentence.
 
-    >>> in_words(KeyError("nextSnapshot")) "it has no 'nextSnapshot'"
+    >>> in_words(KeyError("nextSnapshot"))
+    "it has no 'nextSnapshot'"
     """
     match error:
         case json.JSONDecodeError():

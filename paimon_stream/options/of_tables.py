@@ -226,18 +226,14 @@ BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Java's readers keep the order of files in a bucket. Ours always keep it."
 )
 DYNAMIC_TARGET_ROWS = Option(
-    "dynamic-bucket.target-row-num", positive, "2000000",
-    "Keys of a bucket in a table with `bucket` = `-1` and a primary key. New keys then go to the next bucket.",
-)  # fmt: skip
+    "dynamic-bucket.target-row-num", positive, "2000000", "Keys of a dynamic bucket. Further keys go to the next one."
+)
 DYNAMIC_MAX_BUCKETS = Option(
-    "dynamic-bucket.max-buckets", integer, "-1",
-    "At most this number of buckets in a partition; further keys are spread over them. -1: no limit.",
-)  # fmt: skip
+    "dynamic-bucket.max-buckets", integer, "-1", "At most this number of buckets in a partition. -1: no limit."
+)
 DYNAMIC_INITIAL_BUCKETS = Option(
-    "dynamic-bucket.initial-buckets", positive, None,
-    "At most this number of tasks open buckets, so a new partition begins with at most that number of buckets.",
-)  # fmt: skip
+    "dynamic-bucket.initial-buckets", positive, None, "At most this number of tasks open dynamic buckets at once."
+)
 DYNAMIC_PARALLELISM = Option(
-    "dynamic-bucket.assigner-parallelism", positive, None,
-    "Number of tasks that open buckets when Spark's tasks write. If not set: the cores of the cluster, at most 8.",
-)  # fmt: skip
+    "dynamic-bucket.assigner-parallelism", positive, None, "Tasks that open buckets. If not set: the cores, at most 8."
+)

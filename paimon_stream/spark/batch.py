@@ -189,8 +189,7 @@ class Runs:
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
-        first = writer.first_sequence()
-        given: dict[str, Any] = {"plan": run.plan, "first_sequence": first, "index": writer.index}
+        given: dict[str, Any] = {"plan": run.plan, "first_sequence": writer.first_sequence(), "index": writer.index}
         written = None
         if run.is_for_driver(frame, facts):
             driver: dict[str, Any] = {"cuts": run.cuts, "opened": writer.table_for_driver}

@@ -102,8 +102,7 @@ def assigners(frame: DataFrame, table: Table) -> int:
     if options.is_set(DYNAMIC_PARALLELISM):
         tasks = options.value(DYNAMIC_PARALLELISM)
     else:
-        tasks = _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism
-        tasks = min(tasks, _ASSIGNERS)
+        tasks = min(_ASSIGNERS, _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism)
     if options.is_set(DYNAMIC_INITIAL_BUCKETS):
         tasks = min(tasks, options.value(DYNAMIC_INITIAL_BUCKETS))
     most = options.value(DYNAMIC_MAX_BUCKETS)

@@ -38,7 +38,8 @@ class LocalStorage(OneByOne):
 
     Raises `InvalidOption` for an empty root.
 
-    >>> LocalStorage("/tmp/warehouse/db.db/orders").location '/tmp/warehouse/db.db/orders'
+    >>> LocalStorage("/tmp/warehouse/db.db/orders").location
+    '/tmp/warehouse/db.db/orders'
     """
 
     has_folders = True

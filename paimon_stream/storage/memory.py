@@ -60,8 +60,12 @@ class MemoryStorage(OneByOne):
     Without a name the storage is private: only its copies share it, and it ends with the last of them. `root` is a
     folder inside the store. `clock` gives modification times; only the clock of the store's first storage is used.
 
-    >>> storage = MemoryStorage() >>> storage.put_if_absent("snapshot/snapshot-1", b"{}") <PutResult.CREATED: 'created'>
-    >>> storage.put_if_absent("snapshot/snapshot-1", b"other") <PutResult.EXISTS: 'exists'> >>> storage.list_folders("")
+    >>> storage = MemoryStorage()
+    >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    <PutResult.CREATED: 'created'>
+    >>> storage.put_if_absent("snapshot/snapshot-1", b"other")
+    <PutResult.EXISTS: 'exists'>
+    >>> storage.list_folders("")
     ['snapshot']
     """
 

@@ -32,7 +32,8 @@ def open_storage(
     storage option, and `MissingExtra`. Messages never contain the values of storage options, nor a user,
     password or query of the URI.
 
-    >>> open_storage("file:///data/db.db/orders").location '/data/db.db/orders'
+    >>> open_storage("file:///data/db.db/orders").location
+    '/data/db.db/orders'
     """
     if isinstance(location, PathLike):
         location = fspath(location)

@@ -43,9 +43,6 @@ class _Known:
 
     pairs: Pairs = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def __len__(self) -> int:
-        return len(self.pairs)
-
     def find(self, hashes: Hashes) -> Numbers:
         """The bucket of each hash, -1 for one that is not known."""
         if not len(self.pairs):
@@ -89,7 +86,7 @@ class _Partition:
     def learn(self, hashes: Hashes, buckets: Numbers) -> None:
         """Takes in new hashes with their buckets."""
         self.recent = self.recent.with_more(_pairs(hashes, buckets))
-        if len(self.recent) > max(_LITTLE, len(self.old) >> 3):
+        if len(self.recent.pairs) > max(_LITTLE, len(self.old.pairs) >> 3):
             self.old, self.recent = self.old.with_more(self.recent.pairs), _Known()
 
 
