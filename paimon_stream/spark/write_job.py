@@ -60,7 +60,8 @@ def run_write_job(
     way = plan.way_of_tasks(table)
     placed, is_sorted, spec = frame, False, spec_of(table, index)
     if way is Way.PACKETS:
-        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=assigners(frame, table))
+        several = assigners(frame, table) if table.has_dynamic_buckets else 1
+        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=several)
         placed = gather_packets(frame, spec)
     elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
