@@ -63,7 +63,7 @@ def test_the_newest_row_of_a_key_stays_and_deletes_take_it_away(job: Job, java: 
     assert {file["level"] for file in files} == {0}
     assert sum(file["deleteRowCount"] for file in files) == 1
     properties = job.load().snapshots()[-1].properties
-    assert int(properties[MAX_SEQUENCE]) == max(file["maxSequenceNumber"] for file in files)
+    assert int(properties[MAX_SEQUENCE]) == max(file["maxSequenceNumber"] for file in files) < 100
     query = job.run(job.sink(options=OPERATIONS))
     assert query.lastProgress is None or len(job.identifiers()) == 2
 
