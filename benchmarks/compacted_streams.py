@@ -107,18 +107,24 @@ def figures(name: str, load: Load, source: Path, folder: Path, given: argparse.N
         peer.close()
 
 
-def main() -> None:
-    """Measures each system, and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--systems", default="ours,jar", help="also ours+OPTION=VALUE")
-    parser.add_argument("--batches", type=int, default=COMPACTED.all_batches)
-    parser.add_argument("--rows", type=int, default=COMPACTED.rows_per_batch, help="rows of a batch")
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments, with those that `figures` needs."""
     parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
     parser.add_argument("--memory", default="2g", help="heap of each JVM (2g)")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a stream may take (3600)")
     parser.add_argument("--folder", help="where to make the tables (default: the temporary folder)")
     given = parser.parse_args()
     given.spark_python = str(Path(given.spark_python).absolute())
+    return given
+
+
+def main() -> None:
+    """Measures each system, and prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--systems", default="ours,jar", help="also ours+OPTION=VALUE")
+    parser.add_argument("--batches", type=int, default=COMPACTED.all_batches)
+    parser.add_argument("--rows", type=int, default=COMPACTED.rows_per_batch, help="rows of a batch")
+    given = parsed(parser)
     load = replace(COMPACTED, batches=given.batches - COMPACTED.warm_up, rows_per_batch=given.rows)
     folder = Path(tempfile.mkdtemp(prefix="bench-compacted-", dir=given.folder))
     try:

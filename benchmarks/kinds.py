@@ -26,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from compacted_streams import figures  # noqa: E402
+from compacted_streams import figures, parsed  # noqa: E402
 from peers.data import make_data  # noqa: E402
 from peers.jars import Unavailable  # noqa: E402
 from peers.loads import COMPACTED  # noqa: E402
@@ -68,12 +68,7 @@ def main() -> None:
     parser.add_argument("--runs", default="ours fixed,ours dynamic,jar dynamic")
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a batch")
-    parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
-    parser.add_argument("--memory", default="2g", help="heap of each JVM (2g)")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds that a stream may take (3600)")
-    parser.add_argument("--folder", help="where to make the tables (default: the temporary folder)")
-    given = parser.parse_args()
-    given.spark_python = str(Path(given.spark_python).absolute())
+    given = parsed(parser)
     warm = min(COMPACTED.warm_up, given.batches // 4)
     load = replace(
         COMPACTED, batches=given.batches - warm, warm_up=warm, rows_per_batch=given.rows, compacted=False, buckets=0

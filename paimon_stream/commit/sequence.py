@@ -19,7 +19,7 @@ from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache, highest_o
 from paimon_stream.errors import CorruptMetadata, IndexConflict, NotFound, SequenceConflict
 from paimon_stream.format.entries import HASH, FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import BUCKET, ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
+from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
 from paimon_stream.table.lineage import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -60,8 +60,8 @@ class Sequences:
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
-        self._is_dynamic = options.value(BUCKET) == -1
-        self._is_indexed = not table.has_dynamic_buckets  # or it was checked
+        self._is_dynamic = table.has_dynamic_buckets
+        self._is_indexed = not self._is_dynamic  # or it was checked
 
     # -- numbers ------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
-from paimon_stream.options import BUCKET
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
@@ -177,7 +176,7 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
     the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task."""
-    fixed = table.options.value(BUCKET) > 0
+    fixed = not table.has_dynamic_buckets
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     messages = (one for result in results for one in result.messages if fixed or one.new_index_files)
     homes = Counter((one.partition, one.bucket) for one in messages)

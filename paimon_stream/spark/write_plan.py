@@ -150,8 +150,7 @@ class WritePlan:
         if table.schema.primary_keys:
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
-            is_dynamic = table.options.value(BUCKET) == -1
-            return Way.PACKETS if is_dynamic or (self.streaming and fits) else Way.SPARK_SORT
+            return Way.PACKETS if table.has_dynamic_buckets or (self.streaming and fits) else Way.SPARK_SORT
         choice = table.options.value(SHUFFLE)
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS

@@ -11,18 +11,12 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from tests.kits.kinds import faults
 from tests.kits.reading import assert_rows, java_rows
 from tests.kits.seeds import seeds
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 GOLDEN = ("plain", "partitioned", "assigners", "capped", "expired")
-
-
-def faults(kinds: Any, path: Path) -> list[str]:
-    import java_kinds
-
-    found: list[str] = java_kinds.index_faults(kinds, path)
-    return found
 
 
 def same_as_java(kinds: Any, path: Path) -> PaimonTable:

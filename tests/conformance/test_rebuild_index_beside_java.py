@@ -19,7 +19,8 @@ from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.maintenance.rebuild_index import _Rebuild
 from paimon_stream.table.manifests import ManifestStore
-from tests.conformance.test_dynamic_buckets_beside_java import faults, same_as_java
+from tests.conformance.test_dynamic_buckets_beside_java import same_as_java
+from tests.kits.kinds import faults
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 TABLES = ("plain", "partitioned")

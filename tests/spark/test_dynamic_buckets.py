@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,26 +10,13 @@ from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.observer import Phase
+from tests.kits.kinds import faults
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 from tests.spark.test_replay import FailAt
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 SMALL = {"dynamic-bucket.target-row-num": "3"}
-
-
-@pytest.fixture(scope="session")
-def kinds(java: Any) -> Any:
-    import java_kinds
-
-    return java_kinds.JavaKinds(java)
-
-
-def faults(kinds: Any, path: Path) -> list[str]:
-    import java_kinds
-
-    found: list[str] = java_kinds.index_faults(kinds, path)
-    return found
 
 
 def test_a_table_that_was_made_without_options_is_written(job: Job, kinds: Any) -> None:
