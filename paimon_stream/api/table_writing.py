@@ -8,6 +8,8 @@ from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
+from paimon_stream.reports import Progress, silent
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 
 
@@ -89,6 +91,23 @@ class TableWriting(LoadedTable):
         """Clears in one snapshot all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. Raises
         `InvalidOption` if no spec is given, and the errors of `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
+
+    def delete(self, where: Any, *, dry_run: bool = False, progress: Progress = silent) -> DeleteReport:
+        """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data file changes. For
+        append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
+
+        `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) & pc.field("name").is_null()`. A row
+        for which it is NULL stays. Rows that others append meanwhile stay, too. Files are read only in partitions that
+        may have such rows, and only the columns that `where` names. Compactions leave deleted rows out of new files.
+
+        Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do not fit,
+        `UnsupportedFeature` for other tables, `InvalidData` for a value that `where` cannot be computed for,
+        `DeletedFiles` if others kept replacing the files, and the errors of reading and of `append`. Then no row was
+        deleted, except for `CommitUnknown`.
+        """
+        dry_run = self._given.flag("dry_run", dry_run)
+        self._given.function("progress", progress)
+        return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
     def new_commit(self, commit_user: str) -> TableCommit:
         """A `TableCommit`, which commits files under this commit user, without Spark. Raises `InvalidOption`

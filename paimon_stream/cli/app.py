@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "rebuild-index": ("rebuild_index", "Make the index of dynamic buckets anew."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
+    "delete": ("delete_rows", "Delete the rows that fulfil a condition."),
     "truncate": ("clear", "Clear the whole table."),
     "drop-partition": ("clear", "Clear some partitions."),
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),

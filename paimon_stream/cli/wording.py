@@ -6,6 +6,7 @@ from typing import Final
 COMMAND_OF: Final = {
     "compact_manifests": "compact-manifests",
     "create_tag": "tag create",
+    "delete": "delete",
     "delete_tag": "tag delete",
     "drop_partitions": "drop-partition",
     "expire_snapshots": "expire",

@@ -109,7 +109,7 @@ class Checker:
             files = self._files_at(request, changes, base)
         if discards:
             changes = replace(changes, entries=conflicts.without_duplicates(changes.entries, files.live))
-        if judged:
+        if judged and not _looks_itself(request):
             self._check_vectors(context, changes, base, files.live)
         self._check_buckets(context, request, changes, base)
         if judged:
@@ -153,7 +153,7 @@ class Checker:
         """The files of the touched partitions. They are read anew for each commit; later attempts read only
         what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
         changes has just read the files at this base, so they are not read again."""
-        if request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None):
+        if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
         if request.kind is CommitKind.COMPACT and not changes.index:
             watched = self._cache.watched_at(base, changes.entries)
@@ -231,6 +231,11 @@ class Checker:
         """The files of these partitions that are live at the base. Raises `CorruptMetadata`."""
         types = self._table.partition_types
         return frozenset(e.identity for e in live_files(self._manifests, base.metas, types, partitions))
+
+
+def _looks_itself(request: CommitRequest) -> bool:
+    """Whether a source of changes has just read the files and the vectors of the base."""
+    return request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None)
 
 
 def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:

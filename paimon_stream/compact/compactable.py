@@ -25,7 +25,7 @@ def check_compactable(table: Table) -> None:
     if options.value(CLUSTERING_INCREMENTAL):
         raise _refused(table, CLUSTERING_INCREMENTAL.key, "so a compaction has to sort its rows")
     for option, why in _REFUSED:
-        if (keyed or option is DELETION_VECTORS) and options.value(option):
+        if keyed and options.value(option):
             raise _refused(table, option.key, why)
     check_table_kind(table)
 

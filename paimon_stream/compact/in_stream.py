@@ -305,11 +305,15 @@ class StreamCompaction:
             return
         units = [unit for _, unit in made]
         below = _below(table)
-        source = CompactionSource(table, None, units, lambda base, some: self._host.watch(base, some, below)[1])
+        uuid = self._runtime.ids.uuid()
+        source = CompactionSource(table, None, units, uuid, lambda base, some: self._host.watch(base, some, below)[1])
         try:
             outcome = self._host.publish_compaction(source)
         except PaimonStreamError as why:
-            self._give_up(made, remove=not isinstance(why, CommitUnknown))  # else a snapshot may name the files
+            sure = not isinstance(why, CommitUnknown)  # else a snapshot may name the files
+            self._give_up(made, remove=sure)
+            if sure:
+                source.remove_indexes()
             raise
         there = set() if outcome is None else landed(outcome, units)
         self._give_up([one for number, one in enumerate(made) if number not in there])

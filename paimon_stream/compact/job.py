@@ -38,7 +38,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
-from paimon_stream.read.scan import Scan, plan_scan, without_vectors
+from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -136,7 +136,7 @@ class _Run:
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
-        scan = without_vectors(plan_scan(table, specs=specs, hidden=True))
+        scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
         limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
@@ -191,6 +191,8 @@ class _Run:
         units = plan.units + plan.stale
         before = _rewritten(units)
         rows, size = sum(one.file.row_count for one in before), size_of(before)
+        vectors = (plan.scan.vectors.get(one.file.file_name) for one in before)
+        deleted = sum(one[1].cardinality or 0 for one in vectors if one is not None)
         return CompactReport(
             table=self.location,
             dry_run=True,
@@ -198,7 +200,7 @@ class _Run:
             files_after=sum(one.files_after(plan.limits.target) for one in units),
             files_upgraded=sum(len(one.upgrades) for one in units),
             rows_before=rows,
-            rows_after=rows,
+            rows_after=rows - deleted,
             bytes_before=size,
             bytes_after=size,
             buckets=tuple(_counted(plan.table.layout, units, self.target)),

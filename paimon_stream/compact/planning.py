@@ -11,7 +11,7 @@ from paimon_stream.compact.keyed_rewrite import KeyedRewriter
 from paimon_stream.compact.record_expiry import RecordExpiry
 from paimon_stream.compact.rewrite import Rewriter
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of
-from paimon_stream.errors import FormatError
+from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.read.keyed import buckets
@@ -37,9 +37,15 @@ def plan_units(
     there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
     check_indexes(scan.table, scan.snapshot)
     options, spec = scan.table.options, scan.merge
+    if spec is not None and scan.vectors:
+        raise UnsupportedFeature(
+            f"Files of {scan.table.location} have deletion vectors, such as {min(scan.vectors)}, and this release does "
+            "not compact such files of a table with a primary key. Compact the table with an engine that does.",
+            table=scan.table.location,
+        )
     if spec is None:
         limits = Thresholds.of(options)
-        units = plan_append(scan.files, limits, full=full)
+        units = plan_append(scan.files, limits, scan.vectors, full=full)
         return limits, [one for one in units if only is None or one.bucket in only]
     thresholds, types = keyed_limits(scan, runtime, early=early), [scan.schema.field(name).type for name in spec.keys]
     found: list[Unit] = []

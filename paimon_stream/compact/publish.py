@@ -5,11 +5,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.plan import Base, Changes, IndexChange
 from paimon_stream.commit.request import CommitRequest, Published
+from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
+from paimon_stream.errors import CommitUnknown, NotFound, PaimonStreamError
+from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
@@ -18,6 +21,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.table import Table
+from paimon_stream.table.vectors import Vector, vector_entries, vectors_of
 
 Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
@@ -27,26 +31,59 @@ class CompactionSource:
     not live any more, because then its rows are elsewhere or gone."""
 
     def __init__(
-        self, table: Table, planned: Snapshot | None, made: Sequence[Rewritten], watch: Watch | None = None
+        self, table: Table, planned: Snapshot | None, made: Sequence[Rewritten], uuid: str, watch: Watch | None = None
     ) -> None:
-        """The units were planned on the snapshot `planned`, or on several. `watch` gives the live files of some
-        partitions at a base; without it they are read."""
+        """The units were planned on the snapshot `planned`, or on several. `uuid` is for the names of index files.
+        `watch` gives the live files of some partitions at a base; without it they are read."""
         self._table = table
         self._manifests = ManifestStore(table.storage)
         self._planned = planned
         self._made = made
         self._watch = watch
+        self._vectors = VectorChanges(table, uuid)
 
     def at(self, base: Base) -> Changes:
         """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
         Raises `CorruptMetadata`, `StorageError`."""
-        made = self._made
+        made, table = self._made, self._table
         if base.snapshot != self._planned:
             live = self._live(base)
             made = [one for one in made if _fits(one, live)]
+            if not table.schema.primary_keys:
+                now = vectors_of(table, base.snapshot, {file.file.file_name for one in made for file in one.unit.files})
+                made = [one for one in made if self._is_as_read(one, now)]
         gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
         entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
-        return Changes(entries=entries, changelog=tuple(entry for one in made for entry in one.changelog_entries()))
+        index: tuple[IndexChange, ...] = ()
+        if any(one.vectors for one in made):
+            names = {(one.partition, one.bucket, one.file.file_name) for one in gone}
+            index = self._vectors.at(vector_entries(table, base.snapshot), names)
+        changelog = tuple(entry for one in made for entry in one.changelog_entries())
+        return Changes(entries=entries, changelog=changelog, index=index)
+
+    def remove_indexes(self) -> None:
+        """Removes the new index files, after a commit that was surely not published."""
+        self._vectors.remove()
+
+    def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
+        """Whether the deletion vectors of the unit's files are those that were applied. They may be in another
+        index file meanwhile."""
+        names = {one.file.file_name for one in made.unit.files}
+        there = {name: now[name] for name in names & now.keys()}
+        if there.keys() != made.vectors.keys():
+            return False
+        try:
+            return all(
+                one == made.vectors[name] or self._record(one) == self._record(made.vectors[name])
+                for name, one in there.items()
+            )
+        except NotFound:
+            return False  # the index file that was read has expired
+
+    def _record(self, vector: Vector) -> bytes:
+        entry, place = vector
+        path = self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
+        return record_of(self._table.storage.read(path), place, f"{self._table.location}/{path}")
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
         """The live files by bucket, each with its first sequence number."""
@@ -99,17 +136,24 @@ class Publication:
         """The new snapshot, None if there is none, and the positions of the units in it. `planned` is the snapshot
         whose files were rewritten. Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything
         be published."""
-        outcome = self._committer.commit(
-            CommitRequest(
-                user=self._user,
-                identifier=BATCH_IDENTIFIER,
-                source=CompactionSource(self._table, planned, made),
-                kind=CommitKind.COMPACT,
-                properties={VERSION_MARK: __version__},
-                seen=SnapshotRef.of(planned),
-                stage_uuid=self._runtime.ids.uuid(),
+        uuid = self._runtime.ids.uuid()
+        source = CompactionSource(self._table, planned, made, uuid)
+        try:
+            outcome = self._committer.commit(
+                CommitRequest(
+                    user=self._user,
+                    identifier=BATCH_IDENTIFIER,
+                    source=source,
+                    kind=CommitKind.COMPACT,
+                    properties={VERSION_MARK: __version__},
+                    seen=SnapshotRef.of(planned),
+                    stage_uuid=uuid,
+                )
             )
-        )
+        except PaimonStreamError as why:
+            if not isinstance(why, CommitUnknown):
+                source.remove_indexes()
+            raise
         if not isinstance(outcome, Published):
             return None, set()
         return outcome.snapshot, landed(outcome, made)

@@ -5,7 +5,7 @@ plans the bucket again, and finds the same unit, because a plan depends on files
 message, too. Files of an answer that does not arrive, or comes a second time, are orphans.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,13 +16,14 @@ from paimon_stream.compact.record_expiry import RecordExpiry
 from paimon_stream.compact.rewrite import Rewriter, Rewritten, Stopped
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
+from paimon_stream.table.vectors import Vector
 from paimon_stream.write.task import WriteSpec
 
 
@@ -37,11 +38,18 @@ class UnitTask:
     since: int | None = None
     message: bytes = b""
 
-    def taking(self, unit: Unit) -> "UnitTask":
-        """The same for this unit."""
+    def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
+        """The same for this unit, whose files have these deletion vectors."""
         partition, bucket, total = unit.bucket
         files = tuple(one.file for one in _known(unit))
-        message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total, compact_before=files)
+        index = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
+        message = CommitMessage(
+            partition=partition,
+            bucket=bucket,
+            total_buckets=total,
+            compact_before=files,
+            compact_deleted_index_files=tuple(index.values()),
+        )
         return replace(self, message=message.serialize())
 
     def __call__(self) -> CommitMessage:
@@ -55,11 +63,19 @@ class UnitTask:
             ManifestEntry(kind=FileKind.ADD, partition=where, bucket=bucket, total_buckets=total, file=one)
             for one in asked.compact_before
         )
-        scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files)
+        names = {one.file_name for one in asked.compact_before}
+        vectors = {
+            one.data_file: (IndexManifestEntry(partition=where, bucket=bucket, file=index), one)
+            for index in asked.compact_deleted_index_files
+            for one in index.deletions or ()
+            if one.data_file in names
+        }
+        scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files, vectors=vectors)
         keyed = bool(schema.primary_keys)
         made = self._keyed(scan) if keyed else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
         gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
-        return replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
+        answer = replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
+        return replace(answer, compact_deleted_index_files=())
 
     def _keyed(self, scan: Scan) -> Rewritten:
         limits, table, schema = self.limits, scan.table, scan.schema
@@ -103,13 +119,14 @@ class RemoteRewriter(Rewriter):
         """See `Rewriter.rewrite`."""
         if self._stopped.is_set():
             raise Stopped
-        answer = self._elsewhere.run(self._task.taking(unit))
+        applied = self._applied(unit)
+        answer = self._elsewhere.run(self._task.taking(unit, applied))
         self._report(unit.size)
         before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
         replaced = tuple(one for one in _known(unit) if one.file.file_name in before)
         upgrades = tuple(one for one in replaced if one.file.file_name in after)
         unit = replace(unit, files=replaced, upgrades=upgrades)
-        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files)
+        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files, applied)
 
     def stop(self) -> None:
         """Ends the rewriting everywhere."""

@@ -3,8 +3,8 @@ of a unit that is given up stays."""
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 
@@ -32,11 +33,13 @@ class Stopped(Exception):
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """A unit and the files that replace its files, in reading order. A file that only changes its level is
-    in both. `changelog` are the files that tell what has changed."""
+    in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors that were
+    applied, by the name of the data file."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
     changelog: tuple[DataFileMeta, ...] = ()
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
     def written(self) -> list[DataFileMeta]:
@@ -89,7 +92,12 @@ class Rewriter:
         except BaseException as why:
             self._remove(writer.abort(why))
             raise
-        return Rewritten(unit, _numbered(files, unit.files[0].file.min_sequence_number))
+        return Rewritten(unit, _numbered(files, unit.files[0].file.min_sequence_number), vectors=self._applied(unit))
+
+    def _applied(self, unit: Unit) -> dict[str, Vector]:
+        """The deletion vectors of the unit's files."""
+        names = (one.file.file_name for one in unit.files)
+        return {name: self._scan.vectors[name] for name in names if name in self._scan.vectors}
 
     def stop(self) -> None:
         """Ends the rewriting in all threads."""
@@ -116,9 +124,9 @@ class Rewriter:
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Raises `NullInNotNull`. A column's default is for new rows only."""
-        for field in self._scan.schema.fields:
-            place = Place(table=self._scan.table.location, column=field.name)
-            check_nulls(rows.column(field.name), field.type, place, _NULL_CURE)
+        for column in self._scan.schema.fields:
+            place = Place(table=self._scan.table.location, column=column.name)
+            check_nulls(rows.column(column.name), column.type, place, _NULL_CURE)
 
     def _report(self, size: float) -> None:
         with self._lock:

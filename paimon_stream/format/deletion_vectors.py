@@ -19,7 +19,9 @@ from paimon_stream.format.entries import DeletionRange
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Row positions in a data file, ascending."""
 
-_VERSION: Final = b"\x01"
+VERSION: Final = b"\x01"
+"""The first byte of an index file with vectors."""
+
 _MAGIC_32: Final = struct.pack(">i", 1581511376)
 _MAGIC_64: Final = struct.pack("<i", 1681511377)
 _WITHOUT_RUNS: Final = 12346
@@ -35,16 +37,67 @@ def deleted_positions(data: bytes, one: DeletionRange, rows: int, path: str) -> 
     try:
         return _positions(data, one, rows)
     except (ValueError, IndexError, struct.error) as why:
-        raise CorruptMetadata(
-            f"{path}: the deletion vector of {one.data_file} cannot be read ({why}). Without it, deleted rows would "
-            "come back. Restore the file from a backup, or roll the table back to before it.",
-            path=path,
-            file=one.data_file,
-        ) from None
+        raise _unreadable(one, path, str(why)) from None
+
+
+def _unreadable(one: DeletionRange, path: str, why: str) -> CorruptMetadata:
+    return CorruptMetadata(
+        f"{path}: the deletion vector of {one.data_file} cannot be read ({why}). Without it, deleted rows would "
+        "come back. Restore the file from a backup, or roll the table back to before it.",
+        path=path,
+        file=one.data_file,
+    )
+
+
+def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
+    """The record of one data file, and the length that its entry has. `positions` ascend, each once."""
+    if bits64:
+        parts = _split(positions, 32)
+        pieces = [_MAGIC_64, struct.pack("<q", len(parts))]
+        for high, low in parts:
+            pieces += [struct.pack("<I", high), _encode_bitmap(low)]
+        record = b"".join(pieces)
+    else:
+        record = _MAGIC_32 + _encode_bitmap(positions)
+    return struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record)), len(record) + 8 * bits64
+
+
+def _encode_bitmap(values: Positions) -> bytes:
+    """A 32-bit roaring bitmap in its portable form, without runs."""
+    containers = _split(values, 16)
+    header, offsets, data = [], [], []
+    at = 8 + 8 * len(containers)
+    for key, low in containers:
+        header.append(struct.pack("<HH", key, len(low) - 1))
+        offsets.append(struct.pack("<I", at))
+        if len(low) <= _MOST_IN_ARRAY:
+            data.append(low.astype("<u2").tobytes())
+        else:
+            bits = np.zeros(1 << 16, bool)
+            bits[low] = True
+            data.append(np.packbits(bits, bitorder="little").tobytes())
+        at += len(data[-1])
+    return b"".join([struct.pack("<II", _WITHOUT_RUNS, len(containers)), *header, *offsets, *data])
+
+
+def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
+    """The values by their upper bits, each group with the lower `bits`."""
+    highs, starts = np.unique(values >> bits, return_index=True)
+    lows = np.split(values & ((1 << bits) - 1), starts[1:])
+    return list(zip(highs.tolist(), lows, strict=len(highs) > 0))
+
+
+def record_of(data: bytes, one: DeletionRange, path: str) -> bytes:
+    """The whole record of a vector, as it is in the index file `data`. Raises `CorruptMetadata` if it is cut off."""
+    record = data[one.offset : one.offset + max(one.length, 0) + 8]
+    size = 8 + int.from_bytes(record[:4], "big")
+    if len(record) < size or size < 16 or data[:1] != VERSION:
+        raise _unreadable(one, path, "it is cut off")
+    return record[:size]
 
 
 def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
-    if data[:1] != _VERSION:
+    if data[:1] != VERSION:
         raise ValueError(f"the version of the file is {data[:1].hex() or 'missing'}, not 01")
     (size,) = struct.unpack_from(">i", data, one.offset)
     record, end = data[one.offset + 4 : one.offset + 4 + max(0, size)], one.offset + 4 + size

@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 import numpy as np
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
-from paimon_stream.format.entries import HASH, IndexFileMeta
+from paimon_stream.format.deletion_vectors import deleted_positions
+from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry
+from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
@@ -18,6 +21,9 @@ from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.table.hash_index import Hashes, hashes_of, in_several, read_index_file
 from paimon_stream.table.layout import manifest_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
+
+_ANY_ROWS: Final = 1 << 48
+"""More rows than any file has. Reading a file checks positions against its own rows."""
 
 
 def check_statistics(root: Root, shelf: Shelf) -> None:
@@ -82,6 +88,8 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
             code = "index-file-count"
         elif several > 1:
             code, text = "index-file-twice", f"{index} is one of {several} hash indexes of its bucket in {path}."
+        elif (wrong_vector := _wrong_vector(entry, index, shelf)) is not None:
+            code, text = "deletion-vector-broken", wrong_vector
         else:
             continue
         if not is_hash:
@@ -90,6 +98,20 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
         tell, cure = (found.error, REBUILD) if name == current else (found.warning, REBUILD_LATER)
         tell(code, text, index, cure)
         found.needed(index, root.snapshot.id, root.tag)
+
+
+def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | None:
+    """What is wrong with the deletion vectors of an index file, each of which is read once (table-kinds.md §1.1)."""
+    if entry.file.index_type != VECTORS_INDEX or path in shelf.vectors:
+        return None
+    shelf.vectors.add(path)
+    try:
+        data = shelf.storage.read(path)
+        for one in entry.file.deletions or ():
+            deleted_positions(data, one, _ANY_ROWS, path)
+    except (CorruptMetadata, NotFound) as wrong:
+        return wrong.message
+    return None if entry.file.deletions is not None else f"The entry of {path} does not say where its vectors are."
 
 
 def check_hash_index(newest: Root, shelf: Shelf) -> None:

@@ -74,7 +74,8 @@ class Facts:
 @dataclass(slots=True, kw_only=True)
 class Shelf:
     """All manifests that were read, by name; None for those that cannot be read. `sampled` are the sampled files of
-    dynamic buckets, each with the hashes of its keys, by partition and bucket."""
+    dynamic buckets, each with the hashes of its keys, by partition and bucket. `vectors` are the index files whose
+    deletion vectors were read."""
 
     table: Table
     storage: Storage
@@ -88,6 +89,7 @@ class Shelf:
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
     sampled: dict[tuple[bytes, int], list[tuple[str, Hashes]]] = field(default_factory=dict)
+    vectors: set[str] = field(default_factory=set)
     ahead: ReadAhead = field(init=False)
     _blocks: "dict[_BlockKey, _Pass]" = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ _CALLER: Final = 5
 # writers. A key that is neither among these nor declared is unknown and gets a warning.
 _FOREIGN_PREFIXES: Final = (
     "fields.", "file-index.", "parquet.", "orc.", "avro.", "changelog", "compaction.", "consumer",
-    "deletion-vector", "dynamic-bucket.", "full-compaction.", "local-merge", "lookup", "metastore.",
+    "deletion-vector", "full-compaction.", "local-merge", "lookup", "metastore.",
     "num-", "partition.", "postpone.", "read.", "record-level.", "row-tracking.", "scan.", "sequence.",
     "sink.", "snapshot.", "sort-", "source.", "spill-", "streaming", "tag.", "write", "aggregation.",
     "partial-update.", "first-row.", "deduplicate.", "cross-partition-upsert.", "data-evolution.",

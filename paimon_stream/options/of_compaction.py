@@ -1,10 +1,14 @@
 """The options of compactions, with Paimon's keys and defaults. One compaction may override them."""
 
-from paimon_stream.options.option import Option, duration, integer, positive, share, size, switch
+from paimon_stream.options.option import Option, duration, integer, positive, share, share_or_none, size, switch
 
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num", positive, "5",
     "Number of small files of an append table's partition or bucket from which on they are compacted.",
+)  # fmt: skip
+COMPACTION_DELETE_RATIO = Option(
+    "compaction.delete-ratio-threshold", share_or_none, "0.2",
+    "A file of an append table without buckets is compacted if more than this share of its rows is deleted.",
 )  # fmt: skip
 COMPACTION_FILE_LIMIT = Option(
     "compaction.file-num-limit", positive, "100000",

@@ -75,7 +75,7 @@ STREAM_COMPACT = Option(
     "write-only = true are left to other jobs in any case.",
 )  # fmt: skip
 STREAM_COMPACT_SHARE = Option(
-    "paimon-stream.compact.max-share", share, "0.5",
+    "paimon-stream.compact.max-share", share, "1",
     "After a batch, a stream waits for its compaction at most this share of the time since the batch before. What is "
     "not done by then goes on beside the next batches. The limit also holds if a bucket has more sorted runs than "
     "num-sorted-run.stop-trigger. With first-row and the changelog producers lookup and full-compaction, a batch waits "

@@ -1,6 +1,6 @@
 """The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
 
-from paimon_stream.options.option import Option, duration, one_of, switch, text, word
+from paimon_stream.options.option import Option, duration, one_of, size, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
@@ -15,9 +15,14 @@ EXTERNAL_STRATEGY = Option(
 )
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
-    "Deleted rows are marked, and their files are not rewritten. Rows are appended to such tables. Those with primary "
-    "keys are written only if another job compacts them (write-only).",
+    "Deleted rows are marked, and their files are not rewritten. Tables with primary keys are written only if another "
+    "job compacts them (write-only).",
 )
+BITMAP64 = switch("deletion-vectors.bitmap64", "Deletion vectors are bitmaps of 64 bits.")
+VECTORS_TARGET_SIZE = Option(
+    "deletion-vector.index-file.target-size", size, "2 mb",
+    "Size from which on a new file with deletion vectors is begun, in append tables without buckets.",
+)  # fmt: skip
 DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )

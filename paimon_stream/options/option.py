@@ -89,12 +89,20 @@ def positive(text: str) -> int:
 
 def share(text: str) -> float:
     """A number above 0 and up to 1."""
+    number = share_or_none(text)
+    if not number:
+        raise ValueError("not a number above 0 and up to 1 such as '0.7'")
+    return number
+
+
+def share_or_none(text: str) -> float:
+    """A number from 0 to 1."""
     try:
         number = float(text.strip())
     except ValueError:
-        number = 0.0
-    if not 0 < number <= 1:
-        raise ValueError("not a number above 0 and up to 1 such as '0.7'")
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("not a number from 0 to 1 such as '0.2'")
     return number
 
 

@@ -61,6 +61,11 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
             yield batch.slice(start, batch_rows)
 
 
+def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positions]:
+    """For each file the rows that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
+    return map(_Reader(scan, ()).deleted, files)
+
+
 Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Chooses among the rows of a file."""
 
@@ -196,7 +201,7 @@ class _Reader:
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        rows, deleted = 0, self._deleted(entry)
+        rows, deleted = 0, self.deleted(entry)
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
@@ -213,7 +218,7 @@ class _Reader:
                 f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
             )
 
-    def _deleted(self, entry: ManifestEntry) -> Positions:
+    def deleted(self, entry: ManifestEntry) -> Positions:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
         vector = self._scan.vectors.get(entry.file.file_name)
         if vector is None:

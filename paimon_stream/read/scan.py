@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, NotFound, UnsupportedFeature
-from paimon_stream.format.entries import DeletionRange, IndexManifestEntry, ManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
+from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -34,9 +33,7 @@ from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-Vector = tuple[IndexManifestEntry, DeletionRange]
-"""Where a deletion vector is: the index file and the place in it."""
+from paimon_stream.table.vectors import Vector, vectors_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ def plan_scan(
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
     entries = [] if snapshot is None else _files(table, snapshot, specs, merge, hidden)
-    vectors = {} if snapshot is None else _vectors(table, snapshot, entries)
+    vectors = vectors_of(table, snapshot, {one.file.file_name for one in entries})
     files = tuple(entries)
     return Scan(
         table=table, schema=schema, columns=chosen, snapshot=snapshot, files=files, merge=merge, vectors=vectors
@@ -91,33 +88,18 @@ def plan_scan(
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`, and
-    `UnsupportedFeature` for files with deletion vectors, which no compaction of this release rewrites."""
+    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
     _check_readable(table)
     merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
-    schema, columns, vectors = table.schema, table.schema.fields, _vectors(table, snapshot, files)
-    return without_vectors(
-        Scan(
-            table=table,
-            schema=schema,
-            columns=columns,
-            snapshot=snapshot,
-            files=tuple(files),
-            merge=merge,
-            vectors=vectors,
-        )
+    return Scan(
+        table=table,
+        schema=table.schema,
+        columns=table.schema.fields,
+        snapshot=snapshot,
+        files=tuple(files),
+        merge=merge,
+        vectors=vectors_of(table, snapshot, {one.file.file_name for one in files}),
     )
-
-
-def without_vectors(scan: Scan) -> Scan:
-    """The scan. Raises `UnsupportedFeature` if one of its files has a deletion vector."""
-    if scan.vectors:
-        raise UnsupportedFeature(
-            f"Files of {scan.table.location} have deletion vectors, such as {min(scan.vectors)}, and this release does "
-            "not compact such files. Compact the table with an engine that does.",
-            table=scan.table.location,
-        )
-    return scan
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
@@ -228,34 +210,3 @@ def _check_readable(table: Table) -> None:
                 option=option.key,
                 value=value,
             )
-
-
-def _vectors(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> dict[str, Vector]:
-    """The deletion vectors of these files. Index files may also have those of files that were replaced. Raises
-    `CorruptMetadata` for an index without places, `UnsupportedFeature` for a second vector of a file or one outside."""
-    if snapshot.index_manifest is None:
-        return {}
-    found: dict[str, Vector] = {}
-    names = {one.file.file_name for one in files}
-    for entry in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
-        if entry.file.index_type != VECTORS_INDEX:
-            continue
-        for one in entry.file.deletions or ():
-            if one.data_file in found or entry.file.external_path is not None:
-                why = "lies outside the table" if entry.file.external_path else f"is a second one for {one.data_file}"
-                raise UnsupportedFeature(
-                    f"Snapshot {snapshot.id} of {table.location}: a deletion vector in {entry.file.file_name} {why}. "
-                    "Read the table with the engine that wrote it.",
-                    table=table.location,
-                    file=entry.file.file_name,
-                )
-            if one.data_file in names:
-                found[one.data_file] = entry, one
-        if entry.file.deletions is None:
-            raise CorruptMetadata(
-                f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {entry.file.file_name} does "
-                "not say where its deletion vectors are. Roll the table back to before it.",
-                table=table.location,
-                file=entry.file.file_name,
-            )
-    return found

@@ -62,11 +62,10 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
         "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp", "from-creation-timestamp",
         "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
     ),
-    **dict.fromkeys(("deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact"), boolean),
+    **dict.fromkeys(("deletion-vectors.modifiable", "commit.force-compact"), boolean),
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
     **dict.fromkeys(("write.batch-size", "postpone.default-bucket-num"), positive),
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
-    "deletion-vector.index-file.target-size": size,
     **dict.fromkeys(("consumer.expiration-time", "partition.expiration-check-interval"), duration),
 }  # fmt: skip
 

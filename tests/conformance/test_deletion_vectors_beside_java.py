@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import arrow_type
 from tests.kits.reading import assert_rows, java_rows, wire_rows
+from tests.kits.seeds import seeds
 
 APPENDED = ("vectors_append32", "vectors_append64", "vectors_append_bucketed")
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -48,13 +50,6 @@ def test_appended_rows_bring_no_deleted_row_back(golden: Golden, java: Any, name
     table = same_as_java(java, path)
     assert table.to_arrow().num_rows == len(expected["rows"]) + 2
     assert len(java.index_files(path)) == len(expected["index"])
-    schema = path / "schema" / "schema-0"
-    made = schema.read_text()
-    for text in (made, made.replace('"deletion-vectors.enabled" : "true"', '"deletion-vectors.enabled" : "false"')):
-        schema.write_text(text)
-        with pytest.raises(UnsupportedFeature, match="deletion vectors"):
-            PaimonTable.load(str(path)).compact(full=True)
-    schema.write_text(made)
     java.compact(path)
     assert same_as_java(java, path).to_arrow().num_rows == len(expected["rows"]) + 2
 
@@ -62,7 +57,7 @@ def test_appended_rows_bring_no_deleted_row_back(golden: Golden, java: Any, name
 def test_an_overwritten_partition_loses_its_vectors_and_no_others(golden: Golden, java: Any) -> None:
     path, _ = golden("kinds/vectors_append32")
     table = PaimonTable.load(str(path))
-    others = table.to_arrow().filter(pa.compute.field("p") != "x").num_rows
+    others = table.to_arrow().filter(pc.field("p") != "x").num_rows
     row = {"id": pa.array([1], pa.int32()), "p": ["x"], "v": pa.array([5], pa.int64())}
     table.overwrite(pa.table(row), partition={"p": "x"})
     assert same_as_java(java, path).to_arrow().num_rows == others + 1
@@ -79,3 +74,79 @@ def test_external_paths_that_no_strategy_uses_are_no_external_paths(java: Any, t
     java.write(path, [(3,)])
     assert sorted(same_as_java(java, path).to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert not (tmp_path / "outside").exists()
+
+
+COLUMNS = [("id", "INT"), ("p", "STRING"), ("v", "BIGINT")]
+TABLES = [
+    {},
+    {"deletion-vectors.bitmap64": "true", "deletion-vector.index-file.target-size": "100 b"},
+    {"bucket": "2", "bucket-key": "id"},
+]
+STEPS = ("append", "append", "java append", "delete", "delete", "java delete", "compact", "java compact", "drop")
+
+
+def rows(ids: range, dice: Random) -> list[tuple[int, str, int]]:
+    return [(one, dice.choice("xyz"), one * 3) for one in ids]
+
+
+def arrow(some: list[tuple[int, str, int]]) -> pa.Table:
+    ids, parts, values = zip(*some, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int32()), "p": pa.array(parts), "v": pa.array(values, pa.int64())})
+
+
+@pytest.mark.parametrize("options", TABLES, ids=["32 bits", "64 bits", "buckets"])
+@pytest.mark.parametrize("seed", seeds(1, 40))
+def test_in_turns_with_java_no_row_comes_back_and_none_is_lost(
+    options: dict[str, str], seed: int, tmp_path: Path, java: Any, kinds: Any
+) -> None:
+    dice, path = Random(seed), tmp_path / "db.db" / "t"
+    made = {"deletion-vectors.enabled": "true", "compaction.min.file-num": "2", **options}
+    table = PaimonTable.create(str(path), COLUMNS, partition_keys=["p"], options=made)
+    wanted: list[tuple[int, str, int]] = []
+    ids = 0
+    for number in range(14):
+        step = "append" if number < 2 else dice.choice(STEPS)
+        some = rows(range(ids, ids + dice.choice((7, 40))), dice)
+        table = PaimonTable.load(str(path))
+        if "append" in step:
+            (java.write(path, some) if "java" in step else table.append(arrow(some)))
+            wanted += some
+            ids += len(some)
+        elif "delete" in step:
+            most, part = dice.randrange(ids), dice.choice("xyz")
+            at = dice.choice((2, 3, 1))
+            gone = {one for one in wanted if one[0] < most and one[0] % at == 0 and one[1] == part}
+            if "java" in step:
+                if gone:
+                    chosen = {one[0] for one in gone}
+                    kinds.delete_rows(path, lambda row, chosen=chosen: row["id"] in chosen)
+            else:
+                report = table.delete(pc.field("id").isin([one[0] for one in gone]) & (pc.field("p") == part))
+                assert report.rows == len(gone)
+            wanted = [one for one in wanted if one not in gone]
+        elif "compact" in step:
+            java.compact(path) if "java" in step else table.compact(full=True)
+        else:
+            table.drop_partitions([{"p": "x"}])
+            wanted = [one for one in wanted if one[1] != "x"]
+        found = same_as_java(java, path).to_arrow()
+        assert sorted(map(tuple, wire_rows(found, table.schema.fields))) == sorted(wanted), (number, step)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    assert same_as_java(java, path).to_arrow().num_rows == len(wanted)
+    left = {one.name for one in (path / "index").glob("index-*")}
+    assert left == {one["fileName"] for one in kinds.index(path)}
+
+
+@pytest.mark.parametrize("options", TABLES, ids=["32 bits", "64 bits", "buckets"])
+def test_java_finds_the_positions_that_we_wrote(options: dict[str, str], tmp_path: Path, java: Any, kinds: Any) -> None:
+    path = tmp_path / "db.db" / "t"
+    table = PaimonTable.create(str(path), COLUMNS, options={"deletion-vectors.enabled": "true", **options})
+    count = 200_000
+    some = {"id": pa.array(range(count), pa.int32()), "p": ["x"] * count, "v": pa.array(range(count), pa.int64())}
+    table.append(pa.table(some))
+    table.delete((pc.field("id") < 70_000) | (pc.field("id") == 199_999))
+    kept = Counter(row[0] for row in java_rows(java, table))
+    assert kept == Counter(range(70_000, 199_999))
+    table.compact(full=True)
+    assert Counter(row[0] for row in java_rows(java, table)) == kept
+    assert not [one for one in kinds.index(path) if one["deleted"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,27 @@ class JavaKinds(JavaPaimon):
             write.close()
         self._commit(table, commit_user, identifier, messages, overwrite, commit_identifier is not None, None)
         return buckets
+
+    def delete_rows(self, path: str | os.PathLike, chosen: Callable[[dict[str, Any]], bool]) -> int:
+        """Deletes rows of an append table by deletion vectors, as Spark's DELETE does; returns the snapshot id."""
+        table = self._table(path)
+        unaware = table.bucketMode().name() == "BUCKET_UNAWARE"
+        found: dict[tuple[str, int], tuple[Any, dict[str, list[int]]]] = {}
+        gone = {name: set(some) for one in self.index(path) for name, some in one.get("deleted", {}).items()}
+        for split in table.newSnapshotReader().read().dataSplits():
+            key = (self._row_hex(split.partition()), 0 if unaware else split.bucket())
+            for file in split.dataFiles():
+                rows = self._read_splits(table, [self._kinds.splitOf(split, file)], False)
+                dead = gone.get(file.fileName(), set())
+                hits = [i for i, row in enumerate(rows) if i not in dead and chosen(row)]
+                if hits:
+                    found.setdefault(key, (split.partition(), {}))[1][file.fileName()] = hits
+        messages = [
+            self._kinds.deletePositions(table, partition, bucket, unaware, positions)
+            for (_, bucket), (partition, positions) in found.items()
+        ]
+        self._commit(table, DEFAULT_USER, BATCH_COMMIT_IDENTIFIER, messages, None, False, None)
+        return self._latest_snapshot_id(path)
 
     def key_hashes(self, path: str | os.PathLike, rows: Iterable[Row]) -> list[int]:
         """The hash of each row's primary key without its partition columns."""

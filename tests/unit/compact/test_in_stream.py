@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
@@ -144,6 +145,18 @@ def test_append_tables_are_compacted_only_if_that_is_asked_for(tmp_path: Path) -
         stream.batch([{"k": number, "dt": "d0", "v": number}])
     assert len(table.files()) <= 5
     assert sorted(row[0] for row in rows(table)) == list(range(16))
+    assert not problems(table)
+
+
+def test_deleted_rows_of_append_tables_stay_away_when_the_stream_compacts(tmp_path: Path) -> None:
+    table = plain(tmp_path, **{"deletion-vectors.enabled": "true"})
+    stream = CompactedStream(table, options={"paimon-stream.compact": "minor"})
+    for number in range(12):
+        stream.batch([{"k": number, "dt": "d0", "v": number}])
+        if number % 2:
+            assert table.delete(pc.field("k") == number - 1).rows == 1
+    assert sorted(row[0] for row in rows(table)) == list(range(1, 12, 2))
+    assert compactions(table)
     assert not problems(table)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
@@ -98,6 +99,16 @@ def test_append_tables_become_what_threads_make_of_them(tmp_path: Path, full: bo
     assert theirs.files_before
     assert not problems(there)
     assert data_files(there) >= live(there)
+
+
+def test_deleted_rows_stay_away_whoever_rewrites_their_files(tmp_path: Path) -> None:
+    for name, elsewhere in (("a", None), ("b", Pickling())):
+        table = append_table(tmp_path / name, **{"deletion-vectors.enabled": "true"})
+        table.delete(pc.field("id").isin([1, 4, 7, 10, 16]))
+        kept = table.to_arrow()
+        assert run(table, elsewhere=elsewhere).files_before
+        assert sorted(table.to_arrow()["id"].to_pylist()) == sorted(kept["id"].to_pylist())
+        assert not problems(table)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -1,0 +1,228 @@
+"""Deletes rows of append tables by deletion vectors, in one snapshot (table-kinds.md §1.4).
+
+    plan on the newest snapshot ──► find the rows ──► publish, with the vectors of then ──► files gone: plan again
+
+Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a file has the
+positions of the vector that the table has when this one is published. If others have replaced a file meanwhile, all is
+planned again, so a row is never deleted by a position that means another row.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from paimon_stream._version import __version__
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.request import CommitRequest, Published
+from paimon_stream.commit.table_commit import batch_user
+from paimon_stream.commit.vectors import DataFile, VectorChanges
+from paimon_stream.errors import CommitUnknown, DeletedFiles, InvalidData, PaimonStreamError, UnsupportedFeature
+from paimon_stream.format.deletion_vectors import Positions
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.options import DELETION_VECTORS
+from paimon_stream.read.predicate import Predicate
+from paimon_stream.read.rows import deleted_rows, read_batches
+from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.reports import Progress, Report, silent
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.table import Table, check_table_kind
+from paimon_stream.table.vectors import vector_entries, vectors_of
+
+_PLANS: Final = 5
+_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReport(Report):
+    """`rows` rows of `files` data files are deleted, in snapshot `snapshot_id`; None if there was no such row, and in
+    a dry run, which writes nothing. `files_read` data files were looked into."""
+
+    table: str
+    snapshot_id: int | None = None
+    dry_run: bool
+    rows: int = 0
+    files: int = 0
+    files_read: int = 0
+
+
+def delete_rows(
+    load: Callable[[], Table],
+    where: Any,
+    *,
+    dry_run: bool = False,
+    progress: Progress = silent,
+    runtime: Runtime | None = None,
+) -> DeleteReport:
+    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is now. Raises the same errors."""
+    running = runtime or system()
+    for left in reversed(range(_PLANS)):
+        plan = _Plan.of(load(), where, progress)
+        report = DeleteReport(
+            table=plan.table.location,
+            dry_run=dry_run,
+            rows=plan.rows,
+            files=len(plan.marked),
+            files_read=plan.files_read,
+        )
+        if dry_run or not plan.marked:
+            return report
+        try:
+            return replace(report, snapshot_id=_publish(plan, running))
+        except DeletedFiles:
+            if not left:
+                raise
+    raise AssertionError
+
+
+def _check(table: Table) -> None:
+    """Raises `UnsupportedFeature`."""
+    check_table_kind(table)
+    if table.schema.primary_keys:
+        raise UnsupportedFeature(
+            f"{table.location} has a primary key, and rows are deleted by their keys there. Append rows with these "
+            "keys and an operation column that says -D.",
+            table=table.location,
+        )
+    if not table.options.value(DELETION_VECTORS):
+        raise UnsupportedFeature(
+            f"{table.location} has no deletion vectors, and this release does not rewrite files to delete rows. "
+            f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
+            table=table.location,
+            option=DELETION_VECTORS.key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The rows to delete as of a snapshot: for each data file the positions that are not deleted yet."""
+
+    table: Table
+    snapshot: Snapshot | None
+    marked: Mapping[DataFile, Positions]
+    files_read: int
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.marked.values()))
+
+    @classmethod
+    def of(cls, table: Table, where: Any, progress: Progress) -> "_Plan":
+        """Reads the condition's columns of all files in partitions that may have such rows."""
+        _check(table)
+        predicate = Predicate.of(where, table.schema, table.location)
+        scan = plan_scan(table)
+        values = {one.partition: table.layout.partition_values(one.partition) for one in scan.files}
+        keys = table.schema.partition_keys
+        chosen = {
+            row for row, of in values.items() if predicate.may_hold(dict(zip(keys, of, strict=True)), table.schema)
+        }
+        scan = replace(scan, files=tuple(one for one in scan.files if one.partition in chosen))
+        size, done, marked = sum(one.file.file_size for one in scan.files), 0, {}
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
+            try:
+                found = pool.map(partial(_found, scan, predicate), scan.files)
+                for one, rows, old in zip(scan.files, found, deleted_rows(scan, scan.files), strict=True):
+                    new = np.setdiff1d(rows, old, assume_unique=True)
+                    if len(new):
+                        marked[one.partition, one.bucket, one.file.file_name] = new
+                    done += one.file.file_size
+                    progress("bytes", done, size)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return cls(table=table, snapshot=scan.snapshot, marked=marked, files_read=len(scan.files))
+
+
+def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
+    """The positions of the rows in the file that fulfil the condition, deleted or not."""
+    found, rows = [np.empty(0, np.int64)], 0
+    try:
+        for batch in read_batches(replace(scan, columns=predicate.columns, files=(file,), vectors={})):
+            found.append(predicate.positions(batch) + rows)
+            rows += batch.num_rows
+    except pa.ArrowException as why:
+        raise InvalidData(
+            f"{scan.table.location}: the condition {predicate.where} cannot be computed for a row of "
+            f"{file.file.file_name}: {str(why).splitlines()[0].rstrip('.')}. Nothing was deleted.",
+            table=scan.table.location,
+            file=file.file.file_name,
+        ) from None
+    return np.concatenate(found)
+
+
+class _DeleteSource:
+    """The changes of one deletion on any base: a `ChangeSource`."""
+
+    def __init__(self, plan: _Plan, uuid: str) -> None:
+        self.vectors = VectorChanges(plan.table, uuid)
+        self._plan = plan
+
+    def at(self, base: Base) -> Changes:
+        """New vectors for the files, which also mark what is deleted at this base. Vectors of files that are gone, as a
+        faulty writer may have left them, go. Raises `DeletedFiles` if one of the
+        files is not live any more, `CorruptMetadata`, `StorageError`."""
+        table, marked = self._plan.table, self._plan.marked
+        live = {(one.partition, one.bucket, one.file.file_name): one for one in self._live(base)}
+        if gone := marked.keys() - live.keys():
+            raise DeletedFiles(
+                f"{table.location}: others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
+                "to be deleted, each time that they were looked for. Nothing was deleted. Delete again later.",
+                table=table.location,
+                files=tuple(sorted(name for *_, name in gone)),
+            )
+        scan = Scan(
+            table=table,
+            schema=table.schema,
+            columns=(),
+            snapshot=base.snapshot,
+            files=(),
+            vectors=vectors_of(table, base.snapshot, {name for *_, name in marked}),
+        )
+        before = deleted_rows(scan, map(live.__getitem__, marked))
+        whole = {one: np.union1d(new, old) for (one, new), old in zip(marked.items(), before, strict=True)}
+        entries = vector_entries(table, base.snapshot)
+        touched = {partition for partition, _, _ in marked}
+        named = {(one.partition, one.bucket, of.data_file) for one in entries for of in one.file.deletions or ()}
+        stale = {one for one in named if one[0] in touched} - live.keys()
+        return Changes(index=self.vectors.at(entries, stale, whole))
+
+    def _live(self, base: Base) -> Iterable[ManifestEntry]:
+        types = self._plan.table.partition_types
+        partitions = PartitionFilter(types, rows={partition for partition, _, _ in self._plan.marked})
+        return live_files(ManifestStore(self._plan.table.storage), base.metas, types, partitions)
+
+
+def _publish(plan: _Plan, runtime: Runtime) -> int | None:
+    """Publishes the deletion. Returns the id of its snapshot. Raises the errors of `Committer.commit`."""
+    assert plan.snapshot is not None
+    uuid = runtime.ids.uuid()
+    source = _DeleteSource(plan, uuid)
+    try:
+        outcome = Committer(plan.table, runtime=runtime).commit(
+            CommitRequest(
+                user=batch_user(plan.table.options, runtime.ids),
+                identifier=BATCH_IDENTIFIER,
+                source=source,
+                kind=CommitKind.OVERWRITE,
+                properties={VERSION_MARK: __version__},
+                seen=SnapshotRef.of(plan.snapshot),
+                stage_uuid=uuid,
+            )
+        )
+    except PaimonStreamError as why:
+        if not isinstance(why, CommitUnknown):
+            source.vectors.remove()
+        raise
+    assert isinstance(outcome, Published)
+    return outcome.snapshot.id
