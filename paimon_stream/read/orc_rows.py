@@ -12,8 +12,7 @@ from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.read.convert import Chunk, Leaf, normalize
 from paimon_stream.read.orc_footer import OrcFooter, OrcStripe, StripeFooter
-from paimon_stream.read.orc_timestamps import read_timestamps
-from paimon_stream.read.zones import is_utc, wall_clock
+from paimon_stream.read.orc_timestamps import is_utc, read_timestamps, wall_clock
 
 _DAY_MILLIS: Final = 86_400_000
 # The range of Arrow's nanoseconds in milliseconds, less two days for time zones.
