@@ -7,9 +7,8 @@ from typing import Final
 from paimon_stream.compact.append_plan import Thresholds, plan_append
 from paimon_stream.compact.compactable import check_indexes
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
-from paimon_stream.compact.keyed_rewrite import KeyedRewriter
-from paimon_stream.compact.record_expiry import RecordExpiry
-from paimon_stream.compact.rewrite import Rewriter
+from paimon_stream.compact.older_rows import RecordExpiry
+from paimon_stream.compact.rewrite import KeyedRewriter, Rewriter
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of
 from paimon_stream.errors import FormatError
 from paimon_stream.format.entries import ManifestEntry

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.merge.functions import RETRACTABLE, ColumnRule, cannot_retract
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.numbers import multiplied, summed
 from paimon_stream.merge.order import Flags, Ints, ranks
-from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:

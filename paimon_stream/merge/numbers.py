@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
+from paimon_stream.merge.key_runs import RETRACT, SET, RowActions
 from paimon_stream.merge.order import Flags, Part
-from paimon_stream.merge.row_actions import RETRACT, SET, RowActions
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18

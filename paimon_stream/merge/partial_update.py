@@ -15,9 +15,8 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.folds import folded
 from paimon_stream.merge.functions import ColumnRule
-from paimon_stream.merge.key_runs import KeyRuns
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, KeyRuns, RowActions, picked
 from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
-from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, RowActions, picked
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
 _INSERT, _DELETE = 0, 3

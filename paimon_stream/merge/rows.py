@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.aggregation import aggregated
-from paimon_stream.merge.key_runs import KeyRuns, sorted_runs
+from paimon_stream.merge.folds import folded
+from paimon_stream.merge.key_runs import ADD, RETRACT, SET, KeyRuns, RowActions, picked, sorted_runs
 from paimon_stream.merge.order import Flags, Ints, flat
 from paimon_stream.merge.partial_update import partially_updated
-from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
+from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, SEQUENCE, MergeSpec
+
+_INSERT, _DELETE = 0, 3
 
 
 def merge_rows(
@@ -90,7 +92,7 @@ def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> 
 
 def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
     """One row per key, in key order. Rows of keys that have only one stay as they are."""
-    engine = aggregated if spec.engine == AGGREGATION else partially_updated
+    engine = _aggregated if spec.engine == AGGREGATION else partially_updated
     made = engine(spec, table, runs.select(several[runs.key_of]))
     alone = table.take(pa.array(runs.order[runs.starts[~several]]))
     places = np.empty(len(several), np.int64)
@@ -116,3 +118,27 @@ def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
             table=spec.table,
         )
     return np.where(several, runs.first(~runs.retracts), runs.starts)
+
+
+def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
+    """The table's columns, with one row per key, each merged by its function (semantics.md §6.5). Every key has several
+    input rows. With `aggregation.remove-record-on-delete`, a -D row replaces everything before it with its own values,
+    and later rows build on them, as in Java. Raises `InvalidData`."""
+    newest = runs.ends - 1
+    codes = np.where(runs.retracts, RETRACT, ADD)
+    deleted = np.zeros(len(runs.starts), np.bool_)
+    if spec.remove_on_delete:
+        codes[runs.deletes] = SET
+        deleted = runs.deletes[newest]
+    actions = RowActions(runs, codes)
+    columns = []
+    for name in table.column_names:
+        column = flat(table.column(name))
+        rule = spec.rules.get(name)
+        if name == KIND:
+            columns.append(pa.array(np.where(deleted, _DELETE, _INSERT), column.type))
+        elif name == SEQUENCE or rule is None:
+            columns.append(picked(column, runs, newest))
+        else:
+            columns.append(folded(spec.table, name, column, rule, actions))
+    return columns

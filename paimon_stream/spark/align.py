@@ -18,8 +18,7 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
-from paimon_stream.spark.named import named
-from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
+from paimon_stream.spark.types import can_up_cast, named, nullable_everywhere, same_but_nulls, spark_type
 
 Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""

@@ -32,8 +32,14 @@ from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, observe_query, writer_identity
-from paimon_stream.spark.query_state import keeps_state
+from paimon_stream.spark.identity import (
+    QueryFacts,
+    commit_user,
+    is_connect,
+    keeps_state,
+    observe_query,
+    writer_identity,
+)
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small

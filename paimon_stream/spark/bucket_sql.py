@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from paimon_stream.format.types import DataField, TypeRoot
-from paimon_stream.spark.named import named
+from paimon_stream.spark.types import named
 
 _INTEGER_BITS: Final = {
     TypeRoot.BOOLEAN: 8, TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32,

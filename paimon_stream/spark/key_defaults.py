@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 
 from paimon_stream.format.types import DataType
-from paimon_stream.spark.named import named
-from paimon_stream.spark.types import spark_type
+from paimon_stream.spark.types import named, spark_type
 from paimon_stream.table.table import Table
 from paimon_stream.write.conform import default_of
 

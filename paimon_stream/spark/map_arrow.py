@@ -9,9 +9,9 @@ import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
+from paimon_stream.spark.hadoop_options import unlogged
 from paimon_stream.spark.identity import is_connect
-from paimon_stream.spark.incoming import Renamed
-from paimon_stream.spark.unlogged import unlogged
+from paimon_stream.spark.tasks import Renamed
 from paimon_stream.spark.write_plan import ArrowBatches
 
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.spark.named import named
+from paimon_stream.spark.types import named
 
 _NULL: Final = 1
 """Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""

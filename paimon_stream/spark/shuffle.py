@@ -35,8 +35,8 @@ from paimon_stream.options import (
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import map_arrow
-from paimon_stream.spark.named import named
 from paimon_stream.spark.tasks import PackTask
+from paimon_stream.spark.types import named
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.dynamic_buckets import MOST_BUCKETS
