@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as st
 
@@ -19,6 +20,8 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
 from paimon_stream.spark.types import can_up_cast, named, nullable_everywhere, same_but_nulls, spark_type
+from paimon_stream.table.table import Table
+from paimon_stream.write.conform import default_of
 
 Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""
@@ -242,3 +245,37 @@ def _member(value: Any, source: st.StructType, one: DataField, fold: Fold) -> An
     else:
         made = _rebuilt(value.getField(found.name), found.dataType, one.type, fold)
     return made.alias(one.name)
+
+
+def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
+
+    In other columns that happens when rows are written. In a key column it must happen earlier, because the key decides
+    to which task a row is moved and how rows are sorted.
+    """
+    schema = table.schema
+    for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
+        one = schema.field(name)
+        default = default_of(one, table.location)
+        if default is not None:
+            given = named(name)
+            frame = frame.withColumn(name, functions.coalesce(given, literal(one.type, default)))
+    return frame
+
+
+def literal(type_: DataType, value: pa.Scalar) -> Column:
+    """The value as a column. Timestamps, dates and decimals are passed as text, so that no time zone and no
+    rounding changes them."""
+    plain: Any = None
+    if value.is_valid:
+        target = value.type
+        if pa.types.is_time(target):
+            plain = value.cast(pa.int32()).as_py()
+        elif pa.types.is_timestamp(target):
+            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
+        elif pa.types.is_date(target) or pa.types.is_decimal(target):
+            plain = str(value.as_py())
+        else:
+            plain = value.as_py()
+    return functions.lit(plain).cast(spark_type(type_))

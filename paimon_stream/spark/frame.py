@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.spark.align import fold_of
-from paimon_stream.spark.key_defaults import literal
+from paimon_stream.spark.align import fold_of, literal
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan

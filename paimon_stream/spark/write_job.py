@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
+from paimon_stream.spark.align import with_key_defaults
 from paimon_stream.spark.identity import is_connect
-from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
 from paimon_stream.spark.row_size import fixed_row_bytes
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
