@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
-from paimon_stream.compact.append_plan import Thresholds
 from paimon_stream.compact.compactable import check_compactable
 from paimon_stream.compact.keyed_plan import KeyedThresholds
-from paimon_stream.compact.planning import plan_units, rewriter_of
+from paimon_stream.compact.planning import Thresholds, plan_units, rewriter_of
 from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport

@@ -13,7 +13,7 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import decode_stats
 from paimon_stream.format.types import DataField
-from paimon_stream.merge.changes import Comparison
+from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, looks_up
 from paimon_stream.options import (
     CHANGELOG_IGNORED_COLUMNS,

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
 from paimon_stream.merge.order import Flags, Ints, Part, flat, nulls, run_starts, sort_columns
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-
-_UPDATE_BEFORE = 1
-_DELETE = 3
 
 ActionCodes = npt.NDArray[np.int8]
 """For each row, one of the five codes below."""
@@ -72,13 +70,13 @@ class KeyRuns:
     @cached_property
     def retracts(self) -> Flags:
         """For each row along `order`, whether it is -U or -D."""
-        made: Flags = (self.kinds == _UPDATE_BEFORE) | (self.kinds == _DELETE)
+        made: Flags = (self.kinds == UPDATE_BEFORE) | (self.kinds == DELETE)
         return made
 
     @cached_property
     def deletes(self) -> Flags:
         """For each row along `order`, whether it is -D."""
-        made: Flags = self.kinds == _DELETE
+        made: Flags = self.kinds == DELETE
         return made
 
     def last(self, wanted: Flags) -> Ints:

@@ -14,12 +14,10 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import ColumnRule
+from paimon_stream.merge.functions import DELETE, INSERT, ColumnRule
 from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, KeyRuns, RowActions, picked
 from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-
-_INSERT, _DELETE = 0, 3
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
@@ -52,7 +50,7 @@ def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     for name in table.column_names:
         column = flat(table.column(name))
         if name == KIND:
-            columns.append(pa.array(np.where(kept, _DELETE, _INSERT), column.type))
+            columns.append(pa.array(np.where(kept, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
             columns.append(picked(column, runs, newest).fill_null(0))
         elif name not in spec.rules:
@@ -100,7 +98,7 @@ def _grouped(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     for name, column in arrays.items():
         rule = spec.rules.get(name)
         if name == KIND:
-            columns.append(pa.array(np.where(deleted, _DELETE, _INSERT), column.type))
+            columns.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
             columns.append(picked(column, runs, newest).fill_null(0))
         elif rule is None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.arrow_types import arrow_schema
@@ -19,8 +18,8 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
 from paimon_stream.format.unreadable import BROKEN
-from paimon_stream.merge.changes import Changes, Comparison
-from paimon_stream.merge.spec import FIRST_ROW, KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
+from paimon_stream.merge.rows import Changes, Comparison, without_deletes
+from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
@@ -78,7 +77,7 @@ def section_batches(
             yield from merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
         else:
             rows = rows_of(entry, BATCH_ROWS)
-            yield from rows if keep_deletes else map(_without_deletes, rows)
+            yield from rows if keep_deletes else map(without_deletes, rows)
 
 
 def section_changes(
@@ -107,11 +106,6 @@ def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iter
         yield section, rows_of
 
 
-def _without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    kinds = batch.column(KIND)
-    return batch.filter(pc.or_(pc.equal(kinds, 0), pc.equal(kinds, 2)))
-
-
 class _Merging:
     """Reads the buckets of a table with a primary key."""
 
@@ -136,7 +130,7 @@ class _Merging:
                 elif reader is self._plain:
                     yield from reader.file(entry, batch_rows)
                 else:
-                    for batch in map(_without_deletes, reader.file(entry, batch_rows)):
+                    for batch in map(without_deletes, reader.file(entry, batch_rows)):
                         yield batch.select(self._names)
 
     def _with_readers(self, files: list[ManifestEntry]) -> "list[tuple[Section, _Reader]]":

@@ -41,7 +41,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.align import with_key_defaults
 from paimon_stream.spark.identity import NOT_AS_KNOWN
-from paimon_stream.spark.row_size import fixed_row_bytes, row_bytes
+from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.types import named

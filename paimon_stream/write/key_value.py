@@ -18,6 +18,7 @@ from paimon_stream.format.file_format import FileFormat, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
+from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
 from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
 from paimon_stream.options import (
     CHANGELOG_FILE_COMPRESSION,
@@ -45,7 +46,6 @@ from paimon_stream.write.output import FileWriter
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
 _TARGET_BYTES: Final = 128 * 2**20
-_DELETING: Final = (1, 3)
 _KEY_MODE: Final = "truncate(128)"
 
 
@@ -209,7 +209,7 @@ class KeyValueWriter(BucketWriter):
         sequence = rows.column(SEQUENCE).to_numpy()
         self._least = min(self._least, int(sequence.min()))
         self._most = max(self._most, int(sequence.max()))
-        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), _DELETING).sum())
+        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), (UPDATE_BEFORE, DELETE)).sum())
         if self._first_key is None:
             self._first_key = self._key(rows.slice(0, 1))
         self._last_key = self._key(rows.slice(rows.num_rows - 1))

@@ -21,10 +21,9 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import leaf_columns, with_leaves
 from paimon_stream.write.file_stats import RowStats
-from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option
+from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option, worth_a_dictionary
 
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10

@@ -34,10 +34,16 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
 from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
-from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
+from paimon_stream.write.output import (
+    CountingStream,
+    Dictionaries,
+    FileSettings,
+    FileWriter,
+    file_suffix,
+    format_option,
+)
 
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)

@@ -40,7 +40,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.dictionary import Dictionaries, worth_a_dictionary
+from paimon_stream.write.output import Dictionaries, worth_a_dictionary
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
