@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -93,7 +92,6 @@ class Rewriter:
             batches = read_batches(replace(self._scan, files=unit.files))
             for batch in self._watched(batches, unit.size, unit.rows):
                 writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._settings.arrow))
-                writer.write_due()
             files = writer.close()
         except BaseException as why:
             self._remove(writer.abort(why))
@@ -229,9 +227,9 @@ class KeyedRewriter(Rewriter):
         data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
         size = share * size_of(files) if merge.writes else 0
         try:
-            for batch in self._watched(self._batches(merge, partial(_pass_on, log, settings[1])), size, rows):
+            for batch in self._watched(self._batches(merge, log.add_rows), size, rows):
                 if merge.writes:
-                    _pass_on(data, settings[0], batch)
+                    data.add_rows(batch)
             made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
         except BaseException as why:
             self._remove([*data.abort(why), *log.abort(why)])
@@ -252,9 +250,3 @@ class KeyedRewriter(Rewriter):
                 self._check_nulls(changes)
                 log(changes)
             yield from rows.to_batches()
-
-
-def _pass_on(writer: KeyValueWriter, settings: KeyValueSettings, rows: pa.Table | pa.RecordBatch) -> None:
-    for batch in settings.stored(rows).to_batches():
-        writer.add(batch)
-        writer.write_due()

@@ -184,13 +184,8 @@ class _KeyedTask(Task):
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
         if bucket.changelog is not None:
-            self._pass_on(bucket.changelog, sort_rows(self.merge, rows))
-        self._pass_on(bucket.data, merge_rows(self.merge, rows, keep_deletes=True))
-
-    def _pass_on(self, writer: KeyValueWriter, rows: pa.Table) -> None:
-        for batch in self.settings.stored(rows).to_batches():
-            writer.add(batch)
-            writer.write_due()
+            bucket.changelog.add_rows(sort_rows(self.merge, rows))
+        bucket.data.add_rows(merge_rows(self.merge, rows, keep_deletes=True))
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

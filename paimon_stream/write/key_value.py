@@ -205,6 +205,11 @@ class KeyValueWriter(BucketWriter):
         self._least, self._most = 2**63 - 1, -1
         self._deletes = 0
 
+    def add_rows(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Adds rows of the table, each with its sequence number and kind."""
+        for batch in self._keyed.stored(rows).to_batches():
+            self.add(batch)
+
     def _note(self, rows: pa.Table) -> None:
         sequence = rows.column(SEQUENCE).to_numpy()
         self._least = min(self._least, int(sequence.min()))

@@ -247,7 +247,6 @@ class _AppendTask(Task):
         writer = self.writers[number]
         before = writer.waiting_bytes
         writer.add(rows)
-        writer.write_due()
         self.waiting_bytes += writer.waiting_bytes - before
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:

@@ -107,8 +107,7 @@ class Writer:
         self._taken += self._storage.given
         self._storage.given = ()
 
-    def write_due(self) -> None:
-        """Rows are written at the end."""
+    add_rows = add
 
     def close(self) -> tuple[DataFileMeta, ...]:
         world = self._storage.world
