@@ -45,7 +45,7 @@ from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.types import named
-from paimon_stream.spark.write_job import spec_of, write_task_of, written_by
+from paimon_stream.spark.write_job import spec_of, task_attempts, written_by
 from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
@@ -130,8 +130,8 @@ def write_small(
         plan.refused()
         return None
     target = table if opened is None else opened()
-    given = spec_of(target, index)
-    task = write_task_of(frame, given, first_sequence=first_sequence, is_sorted=False, operations=operations)
+    spec, attempts = spec_of(target, index), task_attempts(frame.sparkSession)
+    task = WriteTask(spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations)
     answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)

@@ -70,13 +70,13 @@ def run_write_job(
         placed = gather_packets(frame, spec)
     elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
-    task = write_task_of(
-        frame,
-        spec,
+    task = WriteTask(
+        spec=spec,
+        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
+        packed=way is Way.PACKETS,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        packed=way is Way.PACKETS,
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
@@ -99,27 +99,6 @@ def answers_of(answers: DataFrame, table: Table) -> Written:
             table=table.location,
         ) from failed
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
-
-
-def write_task_of(
-    frame: DataFrame,
-    spec: WriteSpec,
-    *,
-    first_sequence: int,
-    is_sorted: bool,
-    operations: Operations | None,
-    packed: bool = False,
-) -> WriteTask:
-    """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
-    as packets."""
-    return WriteTask(
-        spec=spec,
-        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
-        packed=packed,
-        first_sequence=first_sequence,
-        is_sorted=is_sorted,
-        operations=operations,
-    )
 
 
 def spec_of(table: Table, index: str | None) -> WriteSpec:

@@ -236,7 +236,7 @@ class AvroDataFile(FileWriter):
         self.started_by(lambda stream: stream.write(header))
 
     def write(self, rows: pa.Table) -> None:
-        """Adds the rows, in blocks of about 64 KiB."""
+        """Adds the rows, in blocks of about 64 KiB. Ends with a whole block."""
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in encode_rows(batch, self._fields):
                 self._waiting.append(row)
@@ -254,12 +254,6 @@ class AvroDataFile(FileWriter):
                 self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
             self._waiting, self._waiting_bytes = [], 0
 
-    def end(self) -> None:
-        """Does nothing: each `write` ends with a whole block."""
-
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file's rows."""
         return self._stats.columns()
-
-    def forget(self) -> None:
-        """Does nothing: only `write` writes."""

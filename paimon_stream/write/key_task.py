@@ -23,7 +23,7 @@ from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
-from paimon_stream.write.routing import split
+from paimon_stream.write.routing import GroupIds, split
 from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
 from paimon_stream.write.task import NewFiles, Task, WriteSpec
 
@@ -81,12 +81,7 @@ class _KeyedTask(Task):
         self.bytes = 0
         self.current: int | None = None
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in."""
-        rows = self.conform(batch)
-        if not rows.num_rows:
-            return
-        numbers = self.router.assign(rows)
+    def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
         if isinstance(numbers, int):
             self._give(numbers, rows)
             return

@@ -181,33 +181,25 @@ class OrcFile(FileWriter):
         self._stats = RowStats(settings.types, settings.wanted)
         self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes
         super().__init__(storage, path)
-        self._writer = self.started_by(lambda stream: settings.writer(stream, first))
+        self.writer = self.started_by(lambda stream: settings.writer(stream, first))
 
     @property
     def size(self) -> int:
         """Bytes written so far, with an estimate for rows that are held back. Exact after `close`."""
         written = self.stream.size
-        return max(written, int(self.rows * self._row_bytes)) if self._writer.is_open else written
+        return max(written, int(self.rows * self._row_bytes)) if self.writer.is_open else written
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows to the current stripe."""
         stored = self._settings.in_file(rows)
         with self.checked():
-            self._writer.write(stored)
+            self.writer.write(stored)
         self._stats.add(rows)
         self.rows += rows.num_rows
-
-    def end(self) -> None:
-        """Writes the last stripe and the footer."""
-        self._writer.close()
 
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file's rows."""
         return self._stats.columns(_LONGEST_BOUND)
-
-    def forget(self) -> None:
-        """Keeps Arrow's writer from writing the rest."""
-        self._writer.is_open = False
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:

@@ -87,6 +87,9 @@ class FileWriter(ABC):
     `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`.
     """
 
+    writer: Any = None
+    """Arrow's writer, in the formats that have one."""
+
     def __init__(self, storage: Storage, path: str) -> None:
         """Creates the file. Raises the storage's errors, including `AlreadyExists`."""
         self.path = path
@@ -146,22 +149,20 @@ class FileWriter(ABC):
             if self.stream.failure is not None:
                 raise self.stream.failure from None
 
-    @abstractmethod
     def end(self) -> None:
         """Writes the end of the file."""
+        if self.writer is not None:
+            self.writer.close()
 
     @abstractmethod
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file, which is complete."""
 
-    @abstractmethod
-    def forget(self) -> None:
-        """Called before the file is given up. After it, nothing may write to the stream any more."""
-
     def _drop(self) -> None:
         """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
         self.stream.inner = None
-        self.forget()
+        if self.writer is not None:
+            self.writer.is_open = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -230,12 +230,12 @@ class ParquetFile(FileWriter):
                 **dict(settings.more),
             )
 
-        self._writer = self.started_by(start)
+        self.writer = self.started_by(start)
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
         with self.checked():
-            self._writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
+            self.writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
         self._stats.add(rows)
         self.rows += rows.num_rows
 
@@ -251,19 +251,15 @@ class ParquetFile(FileWriter):
     def end(self) -> None:
         """Writes the footer."""
         if not self._leaves:
-            self._writer.close()
+            self.writer.close()
             return
         with self.stream.held() as end:
-            self._writer.close()
+            self.writer.close()
         self.stream.write(_with_int96(bytes(end), self._leaves))
 
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics that the footer and the rows give."""
         return self._stats.columns(self._footers[0])
-
-    def forget(self) -> None:
-        """Keeps Arrow's writer from writing the rest."""
-        self._writer.is_open = False
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
