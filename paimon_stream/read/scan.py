@@ -3,7 +3,7 @@ the read begins."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, NotFound, UnsupportedFeature
@@ -82,12 +82,11 @@ def plan_scan(
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
-    entries = [] if snapshot is None else _files(table, snapshot, specs, merge, hidden)
-    vectors = {} if snapshot is None else _vectors(table, snapshot, entries)
-    files = tuple(entries)
-    return Scan(
-        table=table, schema=schema, columns=chosen, snapshot=snapshot, files=files, merge=merge, vectors=vectors
-    )
+    scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge)
+    if snapshot is None:
+        return scan
+    files = _files(table, snapshot, specs, merge, hidden)
+    return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
@@ -95,18 +94,9 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
     `UnsupportedFeature` for files with deletion vectors, which no compaction of this release rewrites."""
     _check_readable(table)
     merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
-    schema, columns, vectors = table.schema, table.schema.fields, _vectors(table, snapshot, files)
-    return without_vectors(
-        Scan(
-            table=table,
-            schema=schema,
-            columns=columns,
-            snapshot=snapshot,
-            files=tuple(files),
-            merge=merge,
-            vectors=vectors,
-        )
-    )
+    schema, given = table.schema, tuple(files)
+    scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
+    return without_vectors(replace(scan, vectors=_vectors(table, snapshot, files)))
 
 
 def without_vectors(scan: Scan) -> Scan:

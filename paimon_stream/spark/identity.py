@@ -131,7 +131,15 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
         return facts
     try:
         execution = execution_of(frame, query_id)
-        return facts if execution is None else _of_execution(facts, execution, opened)
+        if execution is None:
+            return facts
+        return replace(
+            facts,
+            run_id=str(execution.runId().toString()),
+            name=execution.name() or None,
+            output_mode=str(execution.outputMode().toString()).lower(),
+            checkpoint=opened(str(execution.resolvedCheckpointRoot())),
+        )
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
@@ -143,16 +151,6 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
-
-
-def _of_execution(facts: QueryFacts, execution: Any, opened: Callable[[str], Checkpoint]) -> QueryFacts:
-    return replace(
-        facts,
-        run_id=str(execution.runId().toString()),
-        name=execution.name() or None,
-        output_mode=str(execution.outputMode().toString()).lower(),
-        checkpoint=opened(str(execution.resolvedCheckpointRoot())),
-    )
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:

@@ -90,10 +90,6 @@ class SinkSettings:
         """Whether each batch replaces the whole table."""
         return self.mode == "complete"
 
-    def of(self, session: Any) -> "SinkSettings":
-        """The same arguments, for a query of this session."""
-        return replace(self, session=session)
-
     def open_storage(self) -> Storage:
         """The storage of the table's folder. Does not access it yet."""
         return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
