@@ -166,8 +166,8 @@ class WriteTask:
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
-            return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
-        return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
+            return TaskFailure(error=error, partition_id=partition)
+        return replace(written, row_bytes=rows.row_bytes, partition_id=partition)
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""

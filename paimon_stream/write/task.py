@@ -148,7 +148,7 @@ class Task(ABC):
         return self.layout.bucket_folder(group.partition, group.bucket)
 
     def _result(self, files: Iterable[NewFiles]) -> TaskResult:
-        messages = tuple(
+        messages = (
             CommitMessage(
                 partition=group.partition,
                 bucket=group.bucket,
@@ -159,13 +159,7 @@ class Task(ABC):
             )
             for group, (new, changelog) in zip(self.router.groups, files, strict=True)
         )
-        written = [file for message in messages for file in message.new_files]
-        return TaskResult(
-            messages=messages,
-            rows=sum(file.row_count for file in written),
-            bytes=sum(file.file_size for file in written),
-            files=len(written),
-        )
+        return TaskResult(messages=tuple(messages))
 
     def _index_files(self, group: Group) -> tuple[IndexFileMeta, ...]:
         """The group's next index file, if it has new keys."""
