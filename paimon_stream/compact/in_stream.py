@@ -258,8 +258,6 @@ class StreamCompaction:
         return last is None or self._clock.now_millis() - last >= table.options.value(COMPACTION_INTERVAL)
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
-        """Plans the scan's files, and hands the units to the threads."""
-
         def wrong(why: FormatError, file: ManifestEntry) -> None:
             self._fail(bucket_of(file), why, full=full)
 

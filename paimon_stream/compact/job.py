@@ -171,7 +171,6 @@ class _Run:
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
-        """What carries out the units, and how many at once."""
         there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
             own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
@@ -233,7 +232,6 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 
 
 def _counted(layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None) -> list[CompactedBucket]:
-    """The units by bucket."""
     found: dict[Bucket, list[Unit]] = {}
     for one in units:
         found.setdefault(one.bucket, []).append(one)

@@ -169,7 +169,6 @@ def next_unit(
 
 
 def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
-    """The merge with the files in which it looks up its keys."""
     if merge.comparison is None or not merge.comparison.looks_up or not above:
         return merge
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))

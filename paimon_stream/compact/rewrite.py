@@ -208,7 +208,6 @@ class KeyedRewriter(Rewriter):
         live.update((one.identity, one) for one in made)
 
     def _settings_of(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
-        """The settings for data files and for changelog files of the level."""
         if level not in self._of_levels:  # two threads make equal ones
             schema, table = self._scan.schema, self._scan.table
             data = KeyValueSettings.of(schema, table.options, table.location, level=level)
@@ -219,7 +218,6 @@ class KeyedRewriter(Rewriter):
         return self._of_levels[level]
 
     def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
-        """The new files of one merge: data files, and the changelog."""
         files = merge.files
         first, rows = files[0], sum(one.file.row_count for one in files)
         folder = self._layout.bucket_folder(first.partition, first.bucket)

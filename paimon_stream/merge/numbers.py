@@ -195,7 +195,6 @@ class _DecimalArithmetic(_Arithmetic):
 
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
-    """The product of each key's values, step by step."""
     runs, codes = actions.runs, actions.codes
     places = np.flatnonzero(actions.valid(column) | (codes == SET))
     values = arithmetic.load(column.take(pa.array(runs.order[places])))

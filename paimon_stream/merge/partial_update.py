@@ -26,7 +26,6 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
 
 
 def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """Merges rows of a table without sequence groups."""
     adds = ~runs.retracts
     if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
         raise InvalidData(

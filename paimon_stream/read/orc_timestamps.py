@@ -127,8 +127,6 @@ def decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
 
 
 class _Runs(ByteCursor):
-    """A position in a stream of runs."""
-
     cut_off = "a stream in it is cut off"
     damaged = "a number in it is damaged"
 
@@ -243,7 +241,6 @@ def _modelled(seconds: Longs) -> Longs:
 
 
 def _year_starts(years: npt.NDArray[np.int64]) -> Longs:
-    """The epoch seconds of 1 January of each year."""
     starts: Longs = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
     return starts
 

@@ -107,8 +107,6 @@ def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iter
 
 
 class _Merging:
-    """Reads the buckets of a table with a primary key."""
-
     def __init__(self, scan: Scan, spec: MergeSpec) -> None:
         self._scan = scan
         self._spec = spec
@@ -159,8 +157,6 @@ class _Merging:
 
 
 class _Reader:
-    """Reads columns from the files of one scan."""
-
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
         self._columns = tuple(columns)
@@ -246,7 +242,6 @@ class _Reader:
     def _chunks(
         self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
     ) -> Iterator[Chunk]:
-        """The file's own columns, one chunk at a time."""
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return

@@ -76,7 +76,6 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
 
 
 def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
-    """How a DataFrame with these columns is written with that schema and the table's options."""
     return align(
         columns,
         schema,

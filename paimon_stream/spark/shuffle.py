@@ -186,8 +186,6 @@ def _keys_of_tasks(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Assign:
-    """Adds the bucket to each row, in Python beside an executor."""
-
     names: tuple[str, ...]
     types: tuple[DataType, ...]
     buckets: int
@@ -267,5 +265,4 @@ def _eight_bytes(value: Column) -> Column:
 
 
 def _padded(data: Column, size: Column) -> Column:
-    """The bytes, padded with zeros to that size."""
     return F.call_function("rpad", data, size, F.lit(b"\0"))

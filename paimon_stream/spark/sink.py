@@ -106,7 +106,6 @@ class SinkSettings:
         return {**self.storage_options, **named}
 
     def _hadoop(self) -> Mapping[str, str]:
-        """The session's options of object stores."""
         if self.session is None:
             return {}
         read = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink").hadoop_options

@@ -169,7 +169,6 @@ class BucketWriter:
         return max(1, math.ceil((self._settings.target_bytes - written) / self._row_bytes))
 
     def _row_group_rows(self) -> int:
-        """How many of the waiting rows the next row group takes."""
         rows, settings = self._waiting_rows, self._settings
         bytes_waiting = max(1, self.waiting_bytes)
         if bytes_waiting > settings.row_group_bytes:
@@ -198,7 +197,6 @@ class BucketWriter:
         """Notes rows that were written to the open file."""
 
     def _take(self, rows: int) -> pa.Table:
-        """Removes and returns the first `rows` waiting rows, without copying."""
         waiting = pa.Table.from_batches(self._waiting, self._settings.arrow)
         rest = waiting.slice(rows)
         self._waiting = rest.to_batches()

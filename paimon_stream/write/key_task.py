@@ -63,8 +63,6 @@ class _Bucket:
 
 
 class _KeyedTask(Task):
-    """The buckets of one task."""
-
     def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None) -> None:
         super().__init__(spec)
         table = spec.storage.location

@@ -102,7 +102,6 @@ class OrcSettings(FileSettings):
 
 
 def _holds_timestamps(type_: DataType) -> bool:
-    """Whether the type is a timestamp or contains one."""
     inner = [one for one in (type_.key, type_.element) if one is not None]
     inner += [one.type for one in type_.fields]
     return type_.is_timestamp or any(map(_holds_timestamps, inner))

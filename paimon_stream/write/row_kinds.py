@@ -111,7 +111,6 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
 
 
 def _listed(tokens: list[str | None]) -> str:
-    """The first of the tokens, as text for people."""
     shown = ["NULL" if one is None else repr(one) for one in tokens[:_SHOWN]]
     return ", ".join(shown) + (", …" if len(tokens) > _SHOWN else "")
 
