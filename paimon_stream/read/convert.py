@@ -53,27 +53,20 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
 
 def check_evolution(column: str, source: DataType, target: DataType) -> None:
     """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the message."""
-    if source.is_nested != target.is_nested or (source.is_nested and source.root is not target.root):
-        raise _no_way(column, source, target)
-    if not target.is_nested:
-        if not _can_cast(source, target):
-            raise _no_way(column, source, target)
-        return
+    alike = source.root is target.root if source.is_nested or target.is_nested else _can_cast(source, target)
+    if not alike:
+        raise UnsupportedFeature(
+            f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
+            "convert between them. Select other columns, or read with an engine on the JVM.",
+            column=column,
+            type=str(target),
+        )
     for old, new in zip(_parameters(source), _parameters(target), strict=True):
         check_evolution(column, old, new)
     for member in target.fields:
         before = _member(source, member.id)
         if before is not None:
             check_evolution(f"{column}.{member.name}", before.type, member.type)
-
-
-def _no_way(column: str, source: DataType, target: DataType) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
-        "convert between them. Select other columns, or read with an engine on the JVM.",
-        column=column,
-        type=str(target),
-    )
 
 
 def _parameters(type_: DataType) -> list[DataType]:

@@ -6,7 +6,6 @@ nanoseconds. So Arrow is shown a footer that declares such columns as twelve byt
 bytes are decoded here: eight bytes of nanoseconds, four of the Julian day.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from paimon_stream.format.types import DataField, DataType, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
 
 _INT96: Final = "INT96"
+_MAGIC: Final = b"PAR1"
 _BATCH_BYTES: Final = 16 << 20
 """About the most bytes of a batch."""
 _BUFFER: Final = 64 << 10
@@ -45,7 +45,7 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
-        file = pq.ParquetFile(_as_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
+        file = pq.ParquetFile(source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
         leaf = _with_int96(path)
     names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
     if not names:
@@ -114,48 +114,11 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     return pa.array(moments, mask=missing if array.null_count else None).view(pa.timestamp(unit))
 
 
-def _as_twelve_bytes(source: Any) -> io.RawIOBase:
-    """The Parquet file with its INT96 columns declared as twelve bytes. Raises `FormatError`."""
+def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
+    """The footer of the Parquet file with its INT96 columns declared as twelve bytes. Raises `FormatError`."""
     size = source.size()
     source.seek(size - TAIL)
     start = footer_start(size, source.read(TAIL))
     source.seek(start)
-    return _Patched(source, start, declare_twelve_bytes(source.read(size - TAIL - start)))
-
-
-class _Patched(io.RawIOBase):
-    """A file whose end is replaced."""
-
-    def __init__(self, source: Any, start: int, end: bytes) -> None:
-        self._source = source
-        self._start = start
-        self._end = end
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def size(self) -> int:
-        """The size in bytes."""
-        return self._start + len(self._end)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size()}[whence]
-        return self._at
-
-    def read(self, size: int = -1, /) -> bytes:
-        until = self.size() if size < 0 else min(self.size(), self._at + size)
-        made = b""
-        if self._at < self._start:
-            self._source.seek(self._at)
-            made = self._source.read(min(until, self._start) - self._at)
-        if until > self._start:
-            made += self._end[max(0, self._at - self._start) : until - self._start]
-        self._at += len(made)
-        return made
+    end = declare_twelve_bytes(source.read(size - TAIL - start))
+    return pq.read_metadata(pa.BufferReader(_MAGIC + end))
