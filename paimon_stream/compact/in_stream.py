@@ -31,8 +31,7 @@ from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.keyed_plan import asks, depth
 from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units, rewriter_of
 from paimon_stream.compact.publish import CompactionSource, landed
-from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.threads import DaemonThreads
+from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, bucket_of
 from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
