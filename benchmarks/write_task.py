@@ -103,11 +103,12 @@ def main() -> None:
         result = write_task(spec, source)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu - source.cpu
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sizes = [file.file_size for message in result.messages for file in message.new_files]
-    print(f"rows {result.rows:,}  files {result.files}  messages {len(result.messages)}")
-    print(f"bytes {result.bytes:,}  ({result.bytes / max(1, result.rows):.1f} per row)")
+    files = [file for message in result.messages for file in message.new_files]
+    sizes, rows = [file.file_size for file in files], sum(file.row_count for file in files)
+    print(f"rows {rows:,}  files {len(files)}  messages {len(result.messages)}")
+    print(f"bytes {sum(sizes):,}  ({sum(sizes) / max(1, rows):.1f} per row)")
     print(f"file size: median {statistics.median(sizes):,.0f}  least {min(sizes):,}  most {max(sizes):,}")
-    print(f"CPU {cpu:.2f} s ({cpu * 1e6 / result.rows:.2f} us per row), with the source {wall:.2f} s wall")
+    print(f"CPU {cpu:.2f} s ({cpu * 1e6 / rows:.2f} us per row), with the source {wall:.2f} s wall")
     print(f"peak memory {peak / 1024:,.0f} MiB, {(peak - base) / 1024:,.0f} above the start")
 
 

@@ -112,7 +112,7 @@ def _is_spark(rows: Any) -> bool:
 
 
 def _frames() -> Any:
-    return require("paimon_stream.spark.frame", "spark", "Writing a DataFrame of Spark")
+    return require("paimon_stream.spark.write_job", "spark", "Writing a DataFrame of Spark")
 
 
 def _write(

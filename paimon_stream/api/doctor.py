@@ -20,7 +20,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
-from paimon_stream.spark.settings import SinkSettings
+from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
 from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, judge

@@ -27,13 +27,11 @@ from paimon_stream.commit.overwrite import top_level
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.compact.append_plan import Thresholds
 from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.keyed_plan import asks, depth
-from paimon_stream.compact.planning import keyed_limits, plan_units, rewriter_of
+from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units, rewriter_of
 from paimon_stream.compact.publish import CompactionSource, landed
-from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.threads import DaemonThreads
+from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, bucket_of
 from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
@@ -259,8 +257,6 @@ class StreamCompaction:
         return last is None or self._clock.now_millis() - last >= table.options.value(COMPACTION_INTERVAL)
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
-        """Plans the scan's files, and hands the units to the threads."""
-
         def wrong(why: FormatError, file: ManifestEntry) -> None:
             self._fail(bucket_of(file), why, full=full)
 

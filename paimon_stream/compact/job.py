@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
-from paimon_stream.compact.append_plan import Thresholds
 from paimon_stream.compact.compactable import check_compactable
 from paimon_stream.compact.keyed_plan import KeyedThresholds
-from paimon_stream.compact.planning import plan_units, rewriter_of
+from paimon_stream.compact.planning import Thresholds, plan_units, rewriter_of
 from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
@@ -100,7 +99,6 @@ class _Plan:
     """What one look at the table asks for. `stale` are units with files of a schema that is newer than the
     table that was loaded: their rows would lose what is new in it."""
 
-    table: Table
     scan: Scan
     limits: Thresholds | KeyedThresholds
     units: list[Unit]
@@ -143,7 +141,7 @@ class _Run:
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         self.target = limits.target
-        return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
+        return _Plan(scan=scan, limits=limits, units=units, stale=stale)
 
     def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""
@@ -163,21 +161,21 @@ class _Run:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
         changed = plan.stale
         if plan.units:
-            self.user = self.user or batch_user(plan.table.options, self.runtime.ids)
+            table = plan.scan.table
+            self.user = self.user or batch_user(table.options, self.runtime.ids)
             part = _Part(self, plan)
             changed = changed + part.carry_out(*self._rewriter(plan))
             self.done += part.landed
-            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed], self.target)
+            self.counted += _counted(table.layout, [one.unit for one in part.landed], self.target)
         self.conflicts += len(changed)
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
-        """What carries out the units, and how many at once."""
         there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
             own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
             return own, min(_MOST_THREADS, os.cpu_count() or 1)
-        table = plan.table
+        table = plan.scan.table
         spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime)
         task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
         return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
@@ -203,7 +201,7 @@ class _Run:
             rows_after=rows - deleted,
             bytes_before=size,
             bytes_after=size,
-            buckets=tuple(_counted(plan.table.layout, units, self.target)),
+            buckets=tuple(_counted(plan.scan.table.layout, units, self.target)),
         )
 
     def report(self, given_up: Sequence[Unit]) -> CompactReport:
@@ -236,7 +234,6 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 
 
 def _counted(layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None) -> list[CompactedBucket]:
-    """The units by bucket."""
     found: dict[Bucket, list[Unit]] = {}
     for one in units:
         found.setdefault(one.bucket, []).append(one)
@@ -264,7 +261,7 @@ class _Part:
         self._run = run
         self._plan = plan
         self._planned = plan.scan.snapshot
-        self._publication = Publication(plan.table, run.runtime, run.user)
+        self._publication = Publication(plan.scan.table, run.runtime, run.user)
         self._waiting: dict[int, Rewritten] = {}
         self._changed: list[Unit] = []
         self._live: tuple[int, set[FileIdentity]] | None = None
@@ -310,7 +307,7 @@ class _Part:
     def _is_live(self, unit: Unit) -> bool:
         """Whether all files of the unit are in the newest snapshot. If not, an expiry may have removed them
         after somebody else had replaced them (RC11.3)."""
-        table = self._plan.table
+        table = self._plan.scan.table
         latest = SnapshotStore(table.storage).latest()
         if latest is None:
             return False

@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from paimon_stream.commit.overwrite import top_level
-from paimon_stream.compact.older_rows import OlderRows
-from paimon_stream.compact.record_expiry import RecordExpiry
+from paimon_stream.compact.older_rows import OlderRows, RecordExpiry
 from paimon_stream.compact.units import KeyedUnit, Merge, size_of
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.entries import ManifestEntry
@@ -170,7 +169,6 @@ def next_unit(
 
 
 def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
-    """The merge with the files in which it looks up its keys."""
     if merge.comparison is None or not merge.comparison.looks_up or not above:
         return merge
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))

@@ -1,26 +1,181 @@
-"""Plans a compaction of a table's live files, and finds what carries the units out."""
+"""Plans a compaction of a table's live files, and finds what carries the units out.
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+In an append table without buckets, the small files of a partition are packed into units (compaction.md §2.1). In a
+fixed bucket the order of rows counts, so a unit has files that follow one another (§3.1). Plans depend on their input
+only.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
-from paimon_stream.compact.append_plan import Thresholds, plan_append
 from paimon_stream.compact.compactable import check_indexes
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
-from paimon_stream.compact.keyed_rewrite import KeyedRewriter
-from paimon_stream.compact.record_expiry import RecordExpiry
-from paimon_stream.compact.rewrite import Rewriter
-from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of
+from paimon_stream.compact.older_rows import RecordExpiry
+from paimon_stream.compact.rewrite import KeyedRewriter, Rewriter
+from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of, size_of
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
+from paimon_stream.options import (
+    COMPACTION_DELETE_RATIO,
+    COMPACTION_FILE_LIMIT,
+    COMPACTION_MIN_FILES,
+    COMPACTION_REWRITE_ALL,
+    SPLIT_OPEN_FILE_COST,
+    Options,
+)
 from paimon_stream.read.keyed import buckets
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.vectors import Vector
+from paimon_stream.write.data_file import append_target, small_below
 
 _MILLIS_OF_HOUR: Final = 3_600_000
+_FULL_LEAST: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """What decides which files are rewritten. Sizes are bytes. Files below `small` are small. Without buckets, so
+    are files of whose rows more than `deleted_share` is deleted."""
+
+    target: int
+    small: int
+    least_files: int
+    most_files: int
+    open_cost: int
+    rewrite_all: bool
+    deleted_share: float
+
+    @classmethod
+    def of(cls, options: Options) -> "Thresholds":
+        """The thresholds of an append table. Raises `InvalidOption`."""
+        target = append_target(options)
+        return cls(
+            target=target,
+            small=small_below(target, options),
+            least_files=max(2, options.value(COMPACTION_MIN_FILES)),
+            most_files=options.value(COMPACTION_FILE_LIMIT),
+            open_cost=options.value(SPLIT_OPEN_FILE_COST),
+            rewrite_all=options.value(COMPACTION_REWRITE_ALL),
+            deleted_share=options.value(COMPACTION_DELETE_RATIO),
+        )
+
+
+def plan_append(
+    files: Iterable[ManifestEntry], limits: "Thresholds", vectors: Mapping[str, Vector] | None = None, *, full: bool
+) -> list[Unit]:
+    """The units of one call, at most one for each fixed bucket. `files` are live files in the order of the
+    manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets only."""
+    vectors = vectors or {}
+    found: dict[Bucket, list[ManifestEntry]] = {}
+    candidates = 0
+    for entry in files:
+        if entry.total_buckets <= 0:
+            if not _is_candidate(entry, vectors, limits) or candidates == limits.most_files:
+                continue
+            candidates += 1
+        found.setdefault(bucket_of(entry), []).append(entry)
+    units: list[Unit] = []
+    for (_, _, total), entries in found.items():
+        if total <= 0:
+            units += _packed([one for one in entries if one.file.file_name not in vectors], limits)
+            units += _with_vectors([one for one in entries if one.file.file_name in vectors], vectors, limits)
+        else:
+            chosen = _full(entries, limits, vectors) if full else _minor(entries, limits)
+            units += [Unit(tuple(chosen))] if chosen else []
+    return units
+
+
+def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: "Thresholds") -> bool:
+    if entry.file.file_size < limits.small or entry.file.file_name not in vectors:
+        return entry.file.file_size < limits.small
+    deleted = vectors[entry.file.file_name][1].cardinality
+    return deleted is None or deleted > entry.file.row_count * limits.deleted_share
+
+
+def _packed(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[Unit]:
+    """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
+    ascending = sorted(files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one)))
+    *bins, last = _bins([[one] for one in ascending], limits)
+    return [Unit(tuple(sorted(one, key=_age))) for one in (*bins, *([last] if len(last) >= limits.least_files else []))]
+
+
+def _with_vectors(files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: "Thresholds") -> list[Unit]:
+    """Packs files with deletion vectors. Files that share an index file stay together, and even one file is enough."""
+    groups: dict[str, list[ManifestEntry]] = {}
+    for one in files:
+        groups.setdefault(vectors[one.file.file_name][0].file.file_name, []).append(one)
+    bins = _bins(sorted(groups.values(), key=lambda some: (size_of(some), min(map(_age, some)))), limits)
+    return [Unit(tuple(sorted(one, key=_age))) for one in bins if one]
+
+
+def _bins(groups: Iterable[Sequence[ManifestEntry]], limits: "Thresholds") -> list[list[ManifestEntry]]:
+    """Fills bins with the groups, in their order. The last bin may be empty."""
+    bins: list[list[ManifestEntry]] = [[]]
+    weight = 0
+    for group in groups:
+        bins[-1] += group
+        weight += size_of(group) + limits.open_cost * len(group)
+        if len(bins[-1]) > 1 and weight >= 2 * limits.target:
+            bins.append([])
+            weight = 0
+    return bins
+
+
+def _minor(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[ManifestEntry]:
+    """The first neighbours that are enough files. The oldest leave the window if it becomes too large."""
+    window: list[list[ManifestEntry]] = []
+    for block in _blocks(files):
+        window.append(block)
+        flat = list(chain.from_iterable(window))
+        if len(flat) >= limits.least_files:
+            return flat
+        if size_of(flat) >= 2 * limits.target:
+            window.pop(0)
+    return []
+
+
+def _full(files: Sequence[ManifestEntry], limits: "Thresholds", vectors: Mapping[str, Vector]) -> list[ManifestEntry]:
+    """All files behind the leading large ones, if most of these are small or any has a deletion vector."""
+    blocks = _blocks(files)
+    if limits.rewrite_all:
+        return list(chain.from_iterable(blocks))
+
+    def marked(some: Iterable[ManifestEntry]) -> bool:
+        return any(one.file.file_name in vectors for one in some)
+
+    while blocks and not marked(blocks[0]) and all(one.file.file_size >= limits.small for one in blocks[0]):
+        blocks.pop(0)
+    left = list(chain.from_iterable(blocks))
+    small = sum(one.file.file_size < limits.small for one in left)
+    return left if marked(left) or (len(left) >= _FULL_LEAST and small > len(left) - small) else []
+
+
+def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
+    """The files in the order of their sequence numbers. Files whose numbers overlap are one block, which is
+    taken as a whole: an earlier compaction of Java may have left such files (RC3.3). Rewritten, a block needs
+    as many numbers as it has rows, so it also takes the files that begin within these."""
+    blocks: list[list[ManifestEntry]] = []
+    highest = needed = -1
+    for entry in sorted(files, key=lambda one: one.file.min_sequence_number):
+        file = entry.file
+        if blocks and file.min_sequence_number <= max(highest, needed):
+            blocks[-1].append(entry)
+        else:
+            blocks.append([entry])
+            needed = file.min_sequence_number - 1
+        highest = max(highest, file.max_sequence_number)
+        needed += file.row_count
+    return blocks
+
+
+def _age(entry: ManifestEntry) -> tuple[int, str]:
+    return entry.file.creation_time or 0, entry.file.file_name
 
 
 def plan_units(

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from paimon_stream.compact.append_plan import Thresholds
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
-from paimon_stream.compact.keyed_rewrite import KeyedRewriter
-from paimon_stream.compact.record_expiry import RecordExpiry
-from paimon_stream.compact.rewrite import Rewriter, Rewritten, Stopped
+from paimon_stream.compact.older_rows import RecordExpiry
+from paimon_stream.compact.planning import Thresholds
+from paimon_stream.compact.rewrite import KeyedRewriter, Rewriter, Rewritten, Stopped
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry

@@ -1,29 +1,39 @@
 """Rewrites the files of one unit (compaction.md §2.2, §3.2): in threads, with progress, and so that no file
-of a unit that is given up stays."""
+of a unit that is given up stays.
+
+Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks. The second is planned on
+what the first has made. Files that the first has written and the second has merged again are removed, and are in no
+snapshot.
+"""
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.compact.units import Unit
-from paimon_stream.format.entries import DataFileMeta, FileKind, FileSource, ManifestEntry
-from paimon_stream.read.rows import read_batches
+from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
+from paimon_stream.compact.units import KeyedUnit, Merge, Unit, size_of
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.read.rows import read_batches, section_batches, section_changes
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 
 _LOG: Final = logging.getLogger(__name__)
 _NULL_CURE: Final = (
     "They are older than the constraint, or deletes have taken their values away. Make the column nullable, "
     "then compact again."
 )
+_PICKS: Final = 2
 
 
 class Stopped(Exception):
@@ -87,7 +97,6 @@ class Rewriter:
             batches = read_batches(replace(self._scan, files=unit.files))
             for batch in self._watched(batches, unit.size, unit.rows):
                 writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._settings.arrow))
-                writer.write_due()
             files = writer.close()
         except BaseException as why:
             self._remove(writer.abort(why))
@@ -146,3 +155,150 @@ def _numbered(files: Iterable[DataFileMeta], first: int) -> tuple[DataFileMeta, 
         made.append(replace(file.numbered(first, last), file_source=FileSource.COMPACT))
         first = last + 1
     return tuple(made)
+
+
+class KeyedRewriter(Rewriter):
+    """Carries out units of tables with primary keys."""
+
+    def __init__(
+        self, scan: Scan, runtime: Runtime, progress: Progress, units: Sequence[KeyedUnit], limits: KeyedThresholds
+    ) -> None:
+        """Raises `ConfigError`s."""
+        super().__init__(scan, runtime, progress, units)
+        assert scan.merge is not None
+        self._spec, self._limits = scan.merge, limits
+        self._types = [scan.schema.field(name).type for name in scan.merge.keys]
+        self._of_levels: dict[int, tuple[KeyValueSettings, KeyValueSettings]] = {}
+        for one in units:
+            self._settings_of(one.level)
+
+    def rewrite(self, unit: Unit) -> Rewritten:
+        """Carries out the unit, then what is due in its bucket after that. See `Rewriter.rewrite`."""
+        assert isinstance(unit, KeyedUnit)
+        live = {one.identity: one for one in unit.in_bucket}
+        written: list[str] = []
+        changelog: list[DataFileMeta] = []
+        try:
+            self._carry_out(unit, live, written, changelog, share=1)
+            for _ in range(_PICKS - 1):
+                step = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
+                if step is not None:
+                    self._carry_out(step, live, written, changelog, share=0)
+        except BaseException:
+            self._remove(written)
+            raise
+        old = {one.identity for one in unit.in_bucket}
+        files = tuple(one.file for identity, one in live.items() if identity not in old)
+        replaced = tuple(one for one in unit.in_bucket if one.identity not in live)
+        kept = {one.file_name for one in (*files, *changelog)}
+        self._remove(path for path in written if path.rpartition("/")[2] not in kept)
+        upgrades = tuple(one for one in replaced if one.file.file_name in kept)
+        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), files, tuple(changelog))
+
+    def _carry_out(
+        self,
+        unit: KeyedUnit,
+        live: dict[FileIdentity, ManifestEntry],
+        written: list[str],
+        changelog: list[DataFileMeta],
+        *,
+        share: int,
+    ) -> None:
+        """Carries out one pick, which changes the live files. Adds the paths of new files to `written`, and
+        the changelog. With `share` 0, the progress does not count its bytes."""
+        made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
+        self._report(share * size_of(unit.upgrades))
+        for merge in unit.merges:
+            new, log = self._merged(unit, merge, written, share)
+            first = merge.files[0]
+            made += (replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new)
+            changelog += log
+        for one in unit.files:
+            del live[one.identity]
+        live.update((one.identity, one) for one in made)
+
+    def _settings_of(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
+        if level not in self._of_levels:  # two threads make equal ones
+            schema, table = self._scan.schema, self._scan.table
+            data = KeyValueSettings.of(schema, table.options, table.location, level=level)
+            older, changelog = self._limits.older, data
+            if older.logs or older.full:
+                changelog = KeyValueSettings.of_changelog(schema, table.options, table.location, level=level)
+            self._of_levels[level] = data, changelog
+        return self._of_levels[level]
+
+    def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
+        files = merge.files
+        first, rows = files[0], sum(one.file.row_count for one in files)
+        folder = self._layout.bucket_folder(first.partition, first.bucket)
+        settings = self._settings_of(unit.level)
+        data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
+        size = share * size_of(files) if merge.writes else 0
+        try:
+            for batch in self._watched(self._batches(merge, log.add_rows), size, rows):
+                if merge.writes:
+                    data.add_rows(batch)
+            made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
+        except BaseException as why:
+            self._remove([*data.abort(why), *log.abort(why)])
+            raise
+        written += (f"{folder}/{one.file_name}" for new in made for one in new)
+        return made
+
+    def _batches(self, merge: Merge, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
+        """The merged rows. The rows of the changelog are passed to `log`."""
+        kept = None if self._limits.expiry is None else self._limits.expiry.fresh
+        if merge.comparison is None:
+            yield from section_batches(self._scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept)
+            return
+        for rows, changes in section_changes(
+            self._scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
+        ):
+            if changes is not None:
+                self._check_nulls(changes)
+                log(changes)
+            yield from rows.to_batches()
+
+
+class DaemonThreads(Executor):
+    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the
+    process, and there is none while nothing is to be done."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See `Executor.submit`. Raises `RuntimeError` if a thread is needed and none can begin."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._calls.append((future, lambda: fn(*args, **kwargs)))
+            begins = self._threads < self._most
+            self._threads += begins
+        if begins:
+            try:
+                threading.Thread(target=self._work, name="paimon-stream-compact", daemon=True).start()
+            except RuntimeError:  # the system has no more threads now
+                future.cancel()
+                with self._lock:
+                    self._threads -= 1
+                raise
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._calls:
+                    self._threads -= 1
+                    return
+                future, call = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as why:  # noqa: BLE001  whoever asks for the result judges it
+                future.set_exception(why)
+            else:
+                future.set_result(result)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.merge.changes import Comparison
+from paimon_stream.merge.rows import Comparison
 from paimon_stream.read.keyed import Section
 
 Bucket = tuple[bytes, int, int]

@@ -3,11 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.merge.functions import RETRACTABLE, ColumnRule, cannot_retract
+from paimon_stream.errors import InvalidData
+from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.numbers import multiplied, summed
 from paimon_stream.merge.order import Flags, Ints, ranks
-from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
@@ -16,7 +17,13 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
-        raise cannot_retract(table, name, rule.function)
+        raise InvalidData(
+            f"{table} has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take "
+            f"a value back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true.",
+            table=table,
+            column=name,
+            function=rule.function,
+        )
     match rule.function:
         case "sum":
             return summed(table, name, column, actions)

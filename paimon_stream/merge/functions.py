@@ -1,10 +1,11 @@
-"""The aggregate functions of this release: their names, their types, and whether they can retract a value."""
+"""Row kinds, and the aggregate functions of this release: their names, their types, and whether they can retract."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.errors import InvalidData
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 FUNCTIONS: Final = (
     "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
@@ -55,14 +56,3 @@ def fits(function: str, type_: DataType) -> bool:
         case "merge_map":
             return type_.root is TypeRoot.MAP
     return True
-
-
-def cannot_retract(table: str, column: str, function: str) -> InvalidData:
-    """The error for a -U or -D row if the column's values cannot be retracted."""
-    return InvalidData(
-        f"{table} has -U or -D rows, and column {column!r} is aggregated by {function!r}, which cannot take "
-        f"a value back. Filter them out, or set fields.{column}.ignore-retract or ignore-delete to true.",
-        table=table,
-        column=column,
-        function=function,
-    )

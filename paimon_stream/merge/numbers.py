@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
+from paimon_stream.merge.key_runs import RETRACT, SET, RowActions
 from paimon_stream.merge.order import Flags, Part
-from paimon_stream.merge.row_actions import RETRACT, SET, RowActions
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18
@@ -195,7 +195,6 @@ class _DecimalArithmetic(_Arithmetic):
 
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
-    """The product of each key's values, step by step."""
     runs, codes = actions.runs, actions.codes
     places = np.flatnonzero(actions.valid(column) | (codes == SET))
     values = arithmetic.load(column.take(pa.array(runs.order[places])))

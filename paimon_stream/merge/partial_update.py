@@ -14,13 +14,10 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import ColumnRule
-from paimon_stream.merge.key_runs import KeyRuns
+from paimon_stream.merge.functions import DELETE, INSERT, ColumnRule
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, KeyRuns, RowActions, picked
 from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
-from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, RowActions, picked
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-
-_INSERT, _DELETE = 0, 3
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
@@ -29,7 +26,6 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
 
 
 def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """Merges rows of a table without sequence groups."""
     adds = ~runs.retracts
     if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
         raise InvalidData(
@@ -53,7 +49,7 @@ def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     for name in table.column_names:
         column = flat(table.column(name))
         if name == KIND:
-            columns.append(pa.array(np.where(kept, _DELETE, _INSERT), column.type))
+            columns.append(pa.array(np.where(kept, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
             columns.append(picked(column, runs, newest).fill_null(0))
         elif name not in spec.rules:
@@ -101,7 +97,7 @@ def _grouped(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     for name, column in arrays.items():
         rule = spec.rules.get(name)
         if name == KIND:
-            columns.append(pa.array(np.where(deleted, _DELETE, _INSERT), column.type))
+            columns.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
             columns.append(picked(column, runs, newest).fill_null(0))
         elif rule is None:

@@ -100,8 +100,6 @@ def looks_up(options: Options) -> bool:
 
 
 class _Reading:
-    """Reads the options of one table."""
-
     def __init__(self, schema: TableSchema, options: Options, table: str) -> None:
         self._schema = schema
         self._options = options

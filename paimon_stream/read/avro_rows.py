@@ -126,7 +126,6 @@ class _Renaming:
 
 
 def _array(values: list[Any], type_: DataType) -> pa.Array:
-    """Values as Avro stores them, as an array of the type's Arrow type."""
     wanted = arrow_type(type_)
     try:
         match type_.root:

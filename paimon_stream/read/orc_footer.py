@@ -7,7 +7,7 @@ https://orc.apache.org/specification).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
@@ -28,8 +28,7 @@ _MOST_STREAM: Final = 1 << 30
 """The most bytes in a stream of one column of a stripe, as stored and decompressed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrcType:
+class OrcType(NamedTuple):
     """A type: its kind, its child columns, and their names if it is a struct."""
 
     kind: int
@@ -37,8 +36,7 @@ class OrcType:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrcStripe:
+class OrcStripe(NamedTuple):
     """The position of a stripe, in bytes, and its number of rows."""
 
     offset: int
@@ -48,8 +46,7 @@ class OrcStripe:
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class Stream(NamedTuple):
     """A stream of a stripe: its kind, its column, and its position in the file."""
 
     kind: int
@@ -58,8 +55,7 @@ class Stream:
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripeFooter:
+class StripeFooter(NamedTuple):
     """The streams of a stripe, the encoding of each column, and the writer's time zone ("" if unknown)."""
 
     streams: tuple[Stream, ...]
@@ -100,7 +96,7 @@ class OrcFooter:
             raise FormatError("its types contradict each other")
         return cls(
             types=types,
-            stripes=tuple(_stripe(Message(one)) for one in footer.all(3)),
+            stripes=tuple(OrcStripe(*map(Message(one).number, range(1, 6))) for one in footer.all(3)),
             millis=dict(_statistics(footer)),
             codec=codec,
         )
@@ -130,9 +126,8 @@ class OrcFooter:
         message = Message(_plain(source, start, stripe.footer_length, self.codec, _MOST_FOOTER))
         streams, offset = [], stripe.offset
         for one in map(Message, message.all(1)):
-            length = one.number(3)
-            streams.append(Stream(kind=one.number(1), column=one.number(2), offset=offset, length=length))
-            offset += length
+            streams.append(Stream(one.number(1), one.number(2), offset, length=one.number(3)))
+            offset += one.number(3)
         return StripeFooter(
             streams=tuple(streams),
             encodings=tuple(Message(one).number(1) for one in message.all(2)),
@@ -147,11 +142,6 @@ class OrcFooter:
 def _type(message: "Message") -> OrcType:
     names = tuple(one.decode("utf-8", "replace") for one in message.all(3))
     return OrcType(kind=message.number(1), children=tuple(message.numbers(2)), names=names)
-
-
-def _stripe(message: "Message") -> OrcStripe:
-    offset, index, data, footer, rows = (message.number(i) for i in range(1, 6))
-    return OrcStripe(offset=offset, index_length=index, data_length=data, footer_length=footer, rows=rows)
 
 
 def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
@@ -274,10 +264,5 @@ class Message(ByteCursor):
 
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
-        made: list[int] = []
-        for one in self._fields.get(field, []):
-            if isinstance(one, int):
-                made.append(one)
-                continue
-            made += Numbers(one).all()
-        return made
+        found = self._fields.get(field, [])
+        return [number for one in found for number in ([one] if isinstance(one, int) else Numbers(one).all())]

@@ -1,18 +1,26 @@
-"""Parquet files, batch by batch (format.md §7.4)."""
+"""Parquet files, batch by batch (format.md §7.4).
+
+Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. Then it is impossible to
+say whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
+nanoseconds. So Arrow is shown a footer that declares such columns as twelve bytes, which they are, and the
+bytes are decoded here: eight bytes of nanoseconds, four of the Julian day.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.arrow_types import TWELVE_BYTES
+from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES
+from paimon_stream.format.parquet_footer import TAIL, declare_twelve_bytes, footer_start
 from paimon_stream.format.types import DataField, DataType, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
-from paimon_stream.read.int96 import as_timestamps, as_twelve_bytes
 
 _INT96: Final = "INT96"
+_MAGIC: Final = b"PAR1"
 _BATCH_BYTES: Final = 16 << 20
 """About the most bytes of a batch."""
 _BUFFER: Final = 64 << 10
@@ -22,6 +30,10 @@ _ALONE: Final = 65_536
 """Who asks for batches of fewer rows has many files open."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
+_DAY_SECONDS: Final = 86_400
+_BILLION: Final = 1_000_000_000
+_FIRST_SECOND: Final = -(2**63) // _BILLION + 1
+_LAST_SECOND: Final = 2**63 // _BILLION - 1
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -33,7 +45,7 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
-        file = pq.ParquetFile(as_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
+        file = pq.ParquetFile(source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
         leaf = _with_int96(path)
     names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
     if not names:
@@ -71,7 +83,7 @@ def _with_int96(path: str) -> Leaf:
         if not type_.is_timestamp or not array.type.equals(TWELVE_BYTES):
             return normalize(array, type_)
         try:
-            return as_timestamps(array, arrow_type(type_).unit).view(arrow_type(type_))
+            return _as_timestamps(array, arrow_type(type_).unit).view(arrow_type(type_))
         except OverflowError:
             raise UnsupportedFeature(
                 f"A column of type {type_} in {path} holds timestamps before 1677-09-21 or after 2262-04-11, "
@@ -81,3 +93,32 @@ def _with_int96(path: str) -> Leaf:
             ) from None
 
     return leaf
+
+
+def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
+    """INT96 values, given as twelve bytes each, as timestamps in this unit, without time zone. Digits that
+    the unit cannot hold are dropped. Raises `OverflowError` for a value that nanoseconds cannot hold."""
+    raw = array.buffers()[1]
+    if raw is None:
+        return pa.nulls(len(array), pa.timestamp(unit))
+    parts = np.frombuffer(raw, INT96_LAYOUT)[array.offset : array.offset + len(array)]
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    days = np.where(missing, JULIAN_EPOCH, parts["day"]).astype(np.int64) - JULIAN_EPOCH
+    nanos = np.where(missing, 0, parts["nanos"])
+    seconds = days * _DAY_SECONDS + np.floor_divide(nanos, _BILLION)
+    nanos = np.remainder(nanos, _BILLION)
+    if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
+        raise OverflowError("nanoseconds end in 2262")
+    per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    moments = seconds * per_second + nanos // (_BILLION // per_second)
+    return pa.array(moments, mask=missing if array.null_count else None).view(pa.timestamp(unit))
+
+
+def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
+    """The footer of the Parquet file with its INT96 columns declared as twelve bytes. Raises `FormatError`."""
+    size = source.size()
+    source.seek(size - TAIL)
+    start = footer_start(size, source.read(TAIL))
+    source.seek(start)
+    end = declare_twelve_bytes(source.read(size - TAIL - start))
+    return pq.read_metadata(pa.BufferReader(_MAGIC + end))

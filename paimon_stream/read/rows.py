@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.arrow_types import arrow_schema
@@ -19,8 +18,8 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
 from paimon_stream.format.unreadable import BROKEN
-from paimon_stream.merge.changes import Changes, Comparison
-from paimon_stream.merge.spec import FIRST_ROW, KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
+from paimon_stream.merge.rows import Changes, Comparison, without_deletes
+from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
@@ -56,7 +55,7 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
-    for batch in _Merging(scan, scan.merge).batches(batch_rows):
+    for batch in _merged(scan, scan.merge, batch_rows):
         for start in range(0, batch.num_rows, batch_rows):
             yield batch.slice(start, batch_rows)
 
@@ -83,7 +82,7 @@ def section_batches(
             yield from merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
         else:
             rows = rows_of(entry, BATCH_ROWS)
-            yield from rows if keep_deletes else map(_without_deletes, rows)
+            yield from rows if keep_deletes else map(without_deletes, rows)
 
 
 def section_changes(
@@ -112,66 +111,46 @@ def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iter
         yield section, rows_of
 
 
-def _without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    kinds = batch.column(KIND)
-    return batch.filter(pc.or_(pc.equal(kinds, 0), pc.equal(kinds, 2)))
+def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of the buckets of a table with a primary key. Files are opened ahead."""
+    names = [one.name for one in scan.columns]
+    needed = tuple(map(scan.schema.field, spec.needed(names)))
+    plain, with_kind = _Reader(scan, scan.columns), _Reader(scan, (*scan.columns, KIND_COLUMN))
+    whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
+    for group in in_groups(buckets(scan.files), AT_ONCE if plain.opens_ahead else 1):
+        found: list[tuple[Section, _Reader]] = []
+        for section in [one for files in group for one in _sections(scan, spec, files)]:
+            entry = section.single
+            raw = plain if entry is None or entry.file.delete_row_count == 0 else with_kind
+            found.append((section, whole if entry is None else raw))
+            found[-1][1].expect(reading_order(section))
+        for section, reader in found:
+            entry = section.single
+            if entry is None:
+                for batch in merged_batches(spec, section, reader.file):
+                    yield batch.select(names)
+            elif reader is plain:
+                yield from reader.file(entry, batch_rows)
+            else:
+                for batch in map(without_deletes, reader.file(entry, batch_rows)):
+                    yield batch.select(names)
 
 
-class _Merging:
-    """Reads the buckets of a table with a primary key."""
-
-    def __init__(self, scan: Scan, spec: MergeSpec) -> None:
-        self._scan = scan
-        self._spec = spec
-        self._names = [one.name for one in scan.columns]
-        self._key_types = [scan.schema.field(name).type for name in spec.keys]
-        needed = tuple(map(scan.schema.field, spec.needed(self._names)))
-        self._plain = _Reader(scan, scan.columns)
-        self._with_kind = _Reader(scan, (*scan.columns, KIND_COLUMN))
-        self._whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        several = AT_ONCE if self._plain.opens_ahead else 1
-        for group in in_groups(buckets(self._scan.files), several):
-            for section, reader in [pair for files in group for pair in self._with_readers(files)]:
-                entry = section.single
-                if entry is None:
-                    for batch in merged_batches(self._spec, section, reader.file):
-                        yield batch.select(self._names)
-                elif reader is self._plain:
-                    yield from reader.file(entry, batch_rows)
-                else:
-                    for batch in map(_without_deletes, reader.file(entry, batch_rows)):
-                        yield batch.select(self._names)
-
-    def _with_readers(self, files: list[ManifestEntry]) -> "list[tuple[Section, _Reader]]":
-        """The sections of a bucket, each with the reader of its files, which opens them ahead."""
-        found = []
-        for section in self._sections(files):
-            one = section.single
-            raw = self._plain if one is None or one.file.delete_row_count == 0 else self._with_kind
-            reader = self._whole if one is None else raw
-            reader.expect(reading_order(section))
-            found.append((section, reader))
-        return found
-
-    def _sections(self, files: list[ManifestEntry]) -> list[Section]:
-        try:
-            return sections(files, self._key_types)
-        except FormatError as wrong:
-            table = self._scan.table.location
-            raise FormatError(
-                f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
-                f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
-                "on the JVM, or roll it back to a snapshot without these files.",
-                table=table,
-                bucket=files[0].bucket,
-            ) from None
+def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[Section]:
+    try:
+        return sections(files, [scan.schema.field(name).type for name in spec.keys])
+    except FormatError as wrong:
+        table = scan.table.location
+        raise FormatError(
+            f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
+            f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
+            "on the JVM, or roll it back to a snapshot without these files.",
+            table=table,
+            bucket=files[0].bucket,
+        ) from None
 
 
 class _Reader:
-    """Reads columns from the files of one scan."""
-
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
         self._columns = tuple(columns)
@@ -257,7 +236,6 @@ class _Reader:
     def _chunks(
         self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
     ) -> Iterator[Chunk]:
-        """The file's own columns, one chunk at a time."""
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return

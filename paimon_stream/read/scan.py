@@ -3,7 +3,7 @@ the read begins."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
@@ -79,27 +79,20 @@ def plan_scan(
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
-    entries = [] if snapshot is None else _files(table, snapshot, specs, merge, hidden)
-    vectors = vectors_of(table, snapshot, {one.file.file_name for one in entries})
-    files = tuple(entries)
-    return Scan(
-        table=table, schema=schema, columns=chosen, snapshot=snapshot, files=files, merge=merge, vectors=vectors
-    )
+    scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge)
+    if snapshot is None:
+        return scan
+    files = _files(table, snapshot, specs, merge, hidden)
+    return replace(scan, files=tuple(files), vectors=vectors_of(table, snapshot, {one.file.file_name for one in files}))
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
     """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
     _check_readable(table)
     merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
-    return Scan(
-        table=table,
-        schema=table.schema,
-        columns=table.schema.fields,
-        snapshot=snapshot,
-        files=tuple(files),
-        merge=merge,
-        vectors=vectors_of(table, snapshot, {one.file.file_name for one in files}),
-    )
+    schema, given, names = table.schema, tuple(files), {one.file.file_name for one in files}
+    scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
+    return replace(scan, vectors=vectors_of(table, snapshot, names))
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:

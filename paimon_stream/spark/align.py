@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as st
 
@@ -18,8 +19,9 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
-from paimon_stream.spark.named import named
-from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
+from paimon_stream.spark.types import can_up_cast, named, nullable_everywhere, same_but_nulls, spark_type
+from paimon_stream.table.table import Table
+from paimon_stream.write.conform import default_of
 
 Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""
@@ -31,32 +33,20 @@ def fold_of(case_sensitive: bool) -> Fold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """How one column of the table is made.
-
-    `source` is the DataFrame's column, None for all NULL; a default replaces these NULLs when rows are
-    written. `cast` is the Spark type to which the column is cast, None if it stays as it is. `parts` are the
-    column's types in the DataFrame and in the table if structs have to be rebuilt, else None.
-    """
-
-    target: str
-    source: str | None
-    cast: st.DataType | None
-    parts: tuple[st.DataType, DataType] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How a DataFrame becomes the table's columns, in the table's order."""
+    """How a DataFrame becomes the table's columns, in the table's order. `columns` are these, each with the DataFrame's
+    column from which it is made, None for all NULL. A default replaces these NULLs when rows are written."""
 
-    columns: tuple[_Column, ...]
+    columns: tuple[tuple[DataField, st.StructField | None], ...]
     case_sensitive: bool = False
 
     def changes_nothing_in(self, names: Sequence[str]) -> bool:
         """Whether a DataFrame with these column names has the table's columns already."""
         return len(names) == len(self.columns) and all(
-            one.cast is None and one.parts is None and name == one.source == one.target
-            for name, one in zip(names, self.columns, strict=True)
+            source is not None
+            and name == source.name == one.name
+            and same_but_nulls(source.dataType, spark_type(one.type))
+            for name, (one, source) in zip(names, self.columns, strict=True)
         )
 
 
@@ -88,8 +78,7 @@ def align(
             column=next(iter(judge.problems)),
             columns=tuple(judge.problems),
         )
-    columns = tuple(_column(one, source) for one, source in zip(schema.fields, sources, strict=True))
-    return Alignment(columns=columns, case_sensitive=case_sensitive)
+    return Alignment(columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive)
 
 
 def _last_change(schema: TableSchema) -> str:
@@ -179,20 +168,6 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
     return f"{why}, and a cast could lose values"
 
 
-def _column(one: DataField, source: st.StructField | None) -> _Column:
-    target = spark_type(one.type)
-    as_it_is = source is not None and same_but_nulls(source.dataType, target)
-    parts = None
-    if source is not None and not as_it_is and not can_up_cast(source.dataType, target):
-        parts = (source.dataType, one.type)  # it fits, but its structs have other members: no cast works
-    return _Column(
-        target=one.name,
-        source=None if source is None else source.name,
-        cast=None if as_it_is or parts else nullable_everywhere(target),
-        parts=parts,
-    )
-
-
 # -- lazily ---------------------------------------------------------------------------------------
 
 
@@ -205,16 +180,14 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
-    return frame.select(*(_expression(column, fold) for column in alignment.columns), *others)
+    return frame.select(*(_expression(*column, named, fold) for column in alignment.columns), *others)
 
 
-def _expression(column: _Column, fold: Fold) -> Any:
-    made = functions.lit(None) if column.source is None else named(column.source)
-    if column.parts is not None:
-        made = _rebuilt(made, *column.parts, fold)
-    elif column.cast is not None:
-        made = made.cast(column.cast)
-    return made.alias(column.target)
+def _expression(one: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold) -> Any:
+    """A column of the table, or a member of a struct. `get` gives those of the DataFrame by name."""
+    if source is None:
+        return functions.lit(None).cast(nullable_everywhere(spark_type(one.type))).alias(one.name)
+    return _rebuilt(get(source.name), source.dataType, one.type, fold).alias(one.name)
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
@@ -222,9 +195,13 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
     wanted = spark_type(target)
     if same_but_nulls(source, wanted):
         return value
+    if can_up_cast(source, wanted):
+        return value.cast(nullable_everywhere(wanted))
     match source, target:
         case st.StructType(), DataType(root=TypeRoot.ROW):
-            made = functions.struct(*(_member(value, source, one, fold) for one in target.fields))
+            given = {fold(other.name): other for other in source.fields}
+            members = ((one, given.get(fold(one.name))) for one in target.fields)
+            made = functions.struct(*(_expression(*member, value.getField, fold) for member in members))
             return functions.when(value.isNotNull(), made)
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return functions.transform(value, lambda one: _rebuilt(one, source.elementType, element, fold))
@@ -233,13 +210,38 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
             if same_but_nulls(source.keyType, spark_type(key)):
                 return value
             return functions.transform_keys(value, lambda k, _: _rebuilt(k, source.keyType, key, fold))
-    return value.cast(nullable_everywhere(wanted))
+    raise AssertionError(f"{source} does not become {wanted}")  # `align` has refused it
 
 
-def _member(value: Any, source: st.StructType, one: DataField, fold: Fold) -> Any:
-    found = next((other for other in source.fields if fold(other.name) == fold(one.name)), None)
-    if found is None:
-        made = functions.lit(None).cast(nullable_everywhere(spark_type(one.type)))
-    else:
-        made = _rebuilt(value.getField(found.name), found.dataType, one.type, fold)
-    return made.alias(one.name)
+def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
+
+    In other columns that happens when rows are written. In a key column it must happen earlier, because the key decides
+    to which task a row is moved and how rows are sorted.
+    """
+    schema = table.schema
+    for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
+        one = schema.field(name)
+        default = default_of(one, table.location)
+        if default is not None:
+            given = named(name)
+            frame = frame.withColumn(name, functions.coalesce(given, literal(one.type, default)))
+    return frame
+
+
+def literal(type_: DataType, value: pa.Scalar) -> Column:
+    """The value as a column. Timestamps, dates and decimals are passed as text, so that no time zone and no
+    rounding changes them."""
+    plain: Any = None
+    if value.is_valid:
+        target = value.type
+        if pa.types.is_time(target):
+            plain = value.cast(pa.int32()).as_py()
+        elif pa.types.is_timestamp(target):
+            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
+        elif pa.types.is_date(target) or pa.types.is_decimal(target):
+            plain = str(value.as_py())
+        else:
+            plain = value.as_py()
+    return functions.lit(plain).cast(spark_type(type_))

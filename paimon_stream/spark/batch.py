@@ -8,7 +8,7 @@ this module has the parts that need Spark.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 
@@ -32,10 +32,16 @@ from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, observe_query, writer_identity
-from paimon_stream.spark.query_state import keeps_state
+from paimon_stream.spark.identity import (
+    QueryFacts,
+    commit_user,
+    is_connect,
+    keeps_state,
+    observe_query,
+    writer_identity,
+)
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
-from paimon_stream.spark.settings import SinkSettings
+from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
@@ -101,9 +107,9 @@ class Runs:
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
-        with self._reporting_failures(settings.location, batch_id), _surfacing(settings.location, batch_id):
+        with self._reporting_failures(settings.location, batch_id):
             batch_id = _taken_batch_id(batch_id)
-            settings = settings.of(frame.sparkSession)
+            settings = replace(settings, session=frame.sparkSession)
             last = self._facts.get(settings.checkpoint)
             facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
             self._facts[settings.checkpoint] = facts
@@ -130,15 +136,17 @@ class Runs:
 
     @contextmanager
     def _reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
-        """Keeps, counts and logs the error of a failed batch. The log has one line of it, because Spark and
-        py4j surround each error with a hundred lines of their own."""
+        """Keeps, counts and logs the error of a failed batch, and raises it without the frames in between. The log has
+        one line of it, because Spark and py4j surround each error with a hundred lines of their own."""
         try:
             yield
-        except BaseException as error:
-            self.last_error = error
+        except BaseException as raised:
+            error = self.last_error = _surfacing(raised, location, batch_id)
             self.metrics.failed(error)
             _PACKAGE_LOG.error("%s", _in_one_line(error, location, batch_id))
-            raise
+            if error is raised:
+                raise
+            raise error from raised.__cause__
         self.last_error = None
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
@@ -221,7 +229,8 @@ class Runs:
                 "Without it, the stream would begin again at each start.",
                 option="checkpoint",
             )
-        table = load_table(settings.of(frame.sparkSession).open_storage(), settings.options)
+        settings = replace(settings, session=frame.sparkSession)
+        table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
         settings.check_mode(table)
         check_rows(frame, table, beside=Operations.of(table.options))
@@ -295,23 +304,19 @@ def _drain(frame: DataFrame, facts: QueryFacts) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
 
-@contextmanager
-def _surfacing(location: str, batch_id: int) -> Iterator[None]:
-    """Raises errors as users should see them: with table and batch, and without the frames in between."""
-    try:
-        yield
-    except PaimonStreamError as error:
-        raise _located(error, location, batch_id) from error.__cause__
-    except BaseException as stop:
-        if isinstance(stop, Exception):
-            raise  # an error of Spark or of the user's code, which explains itself
-        # Spark waits forever for a function that ends with anything else.
-        raise WriteInterrupted(
-            f"Batch {batch_id} of {location} was interrupted by {type(stop).__name__}. Nothing half-written "
-            "is visible. When the query is restarted, it replays the batch.",
-            table=location,
-            batch=batch_id,
-        ) from None
+def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
+    """The error as users should see it: with table and batch. One of Spark or of the user's code explains itself."""
+    if isinstance(error, PaimonStreamError):
+        return _located(error, location, batch_id)
+    if isinstance(error, Exception):
+        return error
+    # Spark waits forever for a function that ends with anything else.
+    return WriteInterrupted(
+        f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing half-written "
+        "is visible. When the query is restarted, it replays the batch.",
+        table=location,
+        batch=batch_id,
+    )
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:

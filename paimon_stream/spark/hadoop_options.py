@@ -7,19 +7,20 @@ are left out. On Spark Connect there is no JVM in reach, and the session's own s
 
 import json
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-
-from paimon_stream.spark.unlogged import unlogged
 
 _LOG = logging.getLogger(__name__)
 
 _STORES: Final = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.oss.", "google.cloud.auth.")
 _SPARK: Final = "spark.hadoop."
 _DEFAULTS: Final = "core-default.xml"
+_PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def hadoop_options(session: Any) -> Mapping[str, str]:
@@ -51,3 +52,22 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     ]
     found = {name: configuration.get(name) for name in names}
     return {name: str(value) for name, value in found.items() if value is not None}
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Drops what py4j logs in this thread: answers hold Spark's credentials, and pickled tasks hold those of
+    their storage."""
+    here = threading.get_ident()
+
+    def is_of_another_thread(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    loggers = [logging.getLogger(name) for name in _PY4J]
+    for logger in loggers:
+        logger.addFilter(is_of_another_thread)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_another_thread)

@@ -1,8 +1,10 @@
-"""Finds the streaming query of a batch, and from it the commit user that writes the batch.
+"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether it keeps state.
 
 Spark passes only the batch id to a `foreachBatch` function. So the query is found by the context of the call:
 local properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`
 (exactly-once.md §1; semantics.md R1.1). A fact that cannot be found is None; it is never guessed.
+
+If a query keeps state, its state stores must see each batch exactly once.
 """
 
 import functools
@@ -27,6 +29,15 @@ NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
+_STATEFUL: Final = (
+    "org.apache.spark.sql.execution.streaming.StatefulOperator",
+    "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator",
+)
+"""The class of all physical operators with state: in Spark 3.5 and 4.0, and in later versions."""
+
+_HOLDERS: Final = {"AdaptiveSparkPlan": "inputPlan", "ReusedExchange": "child", "QueryStage": "plan"}
+"""Operators that hold another operator which is not among their children: the end of the operator's name, and
+the method that returns the inner operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +131,15 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
         return facts
     try:
         execution = execution_of(frame, query_id)
-        return facts if execution is None else _of_execution(facts, execution, opened)
+        if execution is None:
+            return facts
+        return replace(
+            facts,
+            run_id=str(execution.runId().toString()),
+            name=execution.name() or None,
+            output_mode=str(execution.outputMode().toString()).lower(),
+            checkpoint=opened(str(execution.resolvedCheckpointRoot())),
+        )
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
@@ -132,16 +151,6 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
-
-
-def _of_execution(facts: QueryFacts, execution: Any, opened: Callable[[str], Checkpoint]) -> QueryFacts:
-    return replace(
-        facts,
-        run_id=str(execution.runId().toString()),
-        name=execution.name() or None,
-        output_mode=str(execution.outputMode().toString()).lower(),
-        checkpoint=opened(str(execution.resolvedCheckpointRoot())),
-    )
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
@@ -169,3 +178,59 @@ def writer_identity(facts: QueryFacts, user: str, token: str) -> WriterIdentity:
         query_name=facts.name,
         token=token,
     )
+
+
+def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
+    """Whether the query has state stores, which must then see every batch; None if that is not known.
+
+    It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
+    once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator.
+    """
+    planned = _plans_state(frame, facts)
+    kept = None if facts.checkpoint is None else facts.checkpoint.has_state()
+    if planned or kept:
+        return True
+    return kept if planned is None else False
+
+
+def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
+    """Whether an operator of the batch's plan keeps state; None if the plan cannot be read."""
+    if facts.query_id is None or is_connect(frame):
+        return None
+    try:
+        execution = execution_of(frame, facts.query_id)
+        last = None if execution is None else execution.lastExecution()
+        return None if last is None else _has_state(frame, last.executedPlan())
+    except NOT_AS_KNOWN:
+        _LOG.debug("The plan of the running query cannot be read.", exc_info=True)
+        return None
+
+
+def _has_state(frame: DataFrame, plan: Any) -> bool:
+    """Whether the plan has an operator with state at any depth. Its text is not reliable, because Spark
+    truncates it."""
+    session: Any = frame.sparkSession
+    loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    stateful = _loaded(session, loader)
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if stateful.isInstance(node):
+            return True
+        children = node.children()
+        count = children.size()
+        waiting += [children.apply(place) for place in range(count)]
+        if not count:
+            name = str(node.nodeName())
+            waiting += [getattr(node, way)() for end, way in _HOLDERS.items() if name.endswith(end)]
+    return False
+
+
+def _loaded(session: Any, loader: Any) -> Any:
+    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if this Spark does not have any of
+    the known names."""
+    earlier, later = _STATEFUL
+    try:
+        return session._jvm.java.lang.Class.forName(earlier, False, loader)
+    except Py4JError:
+        return session._jvm.java.lang.Class.forName(later, False, loader)

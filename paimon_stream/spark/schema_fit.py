@@ -16,8 +16,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
-from paimon_stream.spark.named import named
-from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
+from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type
 from paimon_stream.table.schema_change import Merge, check_grown
 from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Table
@@ -77,7 +76,6 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
 
 
 def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
-    """How a DataFrame with these columns is written with that schema and the table's options."""
     return align(
         columns,
         schema,

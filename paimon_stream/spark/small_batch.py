@@ -25,6 +25,7 @@ once. The same holds if it is not known whether a query keeps state, and on Spar
 would go through the server's channel to its clients.
 """
 
+import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,14 +39,13 @@ from pyspark.sql.functions import monotonically_increasing_id, struct, when
 from paimon_stream.errors import Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.spark.align import with_key_defaults
 from paimon_stream.spark.identity import NOT_AS_KNOWN
-from paimon_stream.spark.key_defaults import with_key_defaults
-from paimon_stream.spark.named import named
-from paimon_stream.spark.release_memory import release_memory
-from paimon_stream.spark.row_size import fixed_row_bytes, row_bytes
+from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import spec_of, write_task_of, written_by
+from paimon_stream.spark.types import named
+from paimon_stream.spark.write_job import spec_of, task_attempts, written_by
 from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
@@ -62,6 +62,7 @@ _NARROW: Final = frozenset({"Project", "Filter"})
 """Common operators of Spark that do not change the number of partitions."""
 
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
+_WORTH_IT: Final = 2**20
 
 
 @dataclass(slots=True)
@@ -129,8 +130,8 @@ def write_small(
         plan.refused()
         return None
     target = table if opened is None else opened()
-    given = spec_of(target, index)
-    task = write_task_of(frame, given, first_sequence=first_sequence, is_sorted=False, operations=operations)
+    spec, attempts = spec_of(target, index), task_attempts(frame.sparkSession)
+    task = WriteTask(spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations)
     answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)
@@ -199,3 +200,29 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
             continue
         return answer if isinstance(answer, TaskResult) else decode_result(encode_result(answer))
     raise AssertionError("the last attempt answers")
+
+
+def release_memory(size: int) -> None:
+    """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
+    that held the rows must call this, after it has dropped them.
+
+    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the
+    memory that a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams
+    in one driver, that adds up to gigabytes of unused memory. To return it takes one to five milliseconds.
+    """
+    if size >= _WORTH_IT:
+        pa.default_memory_pool().release_unused()
+        if _TRIM is not None:
+            _TRIM(0)
+
+
+def _trim_of_libc() -> Callable[[int], Any] | None:
+    try:
+        found: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim  # only glibc has it
+    except (OSError, AttributeError, TypeError):
+        return None
+    return found
+
+
+_TRIM: Final = _trim_of_libc()
+"""Runs without Python's global lock."""

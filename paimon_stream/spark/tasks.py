@@ -2,18 +2,30 @@
 
 Each Python worker imports this module before its first row. So the module imports only what is needed to
 write files: no Avro, no manifests, and nothing that only the driver needs.
+
+After each task, a worker that runs many collects garbage among all its objects. That takes about 30 ms of CPU, nearly
+all of it for modules, which never become garbage. So they are excluded once, when its second task begins.
+
+Before each task, such a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python 3.12,
+Python then reads the lists of its archives again at once, for each package imported from there. That takes 60
+to 180 ms of CPU for Spark's own archives. These do not change while a process lives, so, on those versions
+only, they are excluded. Python's caches of other archives and of folders are not changed.
 """
 
-from collections.abc import Iterable, Iterator
+import gc
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+from zipimport import zipimporter
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable
-from paimon_stream.spark.incoming import MeasuredRows, merged
-from paimon_stream.spark.worker import settle
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 from paimon_stream.write.row_kinds import Operations
@@ -25,6 +37,101 @@ ANSWER: Final = "result"
 
 _NUMBERS_OF_TASK: Final = 2**28
 """The sequence numbers of each task where several may write a bucket, so that their files have none in common."""
+_FEW_ROWS: Final = 8_192
+_FEW_BYTES: Final = 4 * 2**20
+_FREEZES_AT: Final = 2
+_READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
+"""Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""
+
+_ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-core_[\w.-]+\.jar")
+
+
+def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, with small batches merged into larger ones, because each batch costs as much to write as
+    a thousand rows. Holds one batch and a few megabytes more in memory."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _FEW_ROWS or size >= _FEW_BYTES:
+            yield from _as_one(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from _as_one(waiting)
+
+
+def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) == 1:
+        return batches
+    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return found
+
+
+class MeasuredRows:
+    """Measures batches while they pass. `row_bytes` is the largest mean row size of a batch so far, at least
+    1; it is 0 before the first row."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.row_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if batch.num_rows:
+                self.row_bytes = max(self.row_bytes, 1, batch.nbytes // batch.num_rows)
+            yield batch
+
+
+class Worker:
+    """Counts the tasks of one process. A fork of the process starts its own count."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._tasks = 0
+
+    def begins_a_task(self) -> None:
+        """Must be called when a task begins. The second task proves that the worker is reused: then garbage
+        is collected, and all remaining objects are excluded from later collections."""
+        if self._process != os.getpid():
+            self._process, self._tasks = os.getpid(), 0
+        self._tasks += 1
+        if self._tasks == _FREEZES_AT:
+            gc.collect()
+            gc.freeze()
+
+
+def keep_archives(importers: MutableMapping[str, Any]) -> None:
+    """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`).
+
+    The next import from there makes a new importer, which knows the archive's list without reading it.
+    """
+    for path, importer in list(importers.items()):
+        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(os.path.basename(importer.archive)):
+            importers.pop(path, None)
+
+
+_WORKER: Final = Worker()
+
+
+def settle() -> None:
+    """Prepares the worker of this process for a task that begins."""
+    _WORKER.begins_a_task()
+    if _READS_ARCHIVES:
+        keep_archives(sys.path_importer_cache)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A task whose rows come under other column names. `names` are the original names."""
+
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Runs the task on the rows under their original names."""
+        return self.task(pa.RecordBatch.from_arrays(batch.columns, names=self.names) for batch in batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +166,8 @@ class WriteTask:
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
-            return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
-        return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
+            return TaskFailure(error=error, partition_id=partition)
+        return replace(written, row_bytes=rows.row_bytes, partition_id=partition)
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""

@@ -7,7 +7,7 @@ between timestamps with and without time zone, between numbers and timestamps, a
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as st
 
 from paimon_stream.errors import UnsupportedFeature
@@ -170,3 +170,8 @@ def nullable_everywhere(type_: st.DataType) -> st.DataType:
         case st.StructType():
             return st.StructType([st.StructField(f.name, nullable_everywhere(f.dataType), True) for f in type_.fields])
     return type_
+
+
+def named(name: str) -> Column:
+    """The DataFrame's column with exactly that name."""
+    return functions.col("`" + name.replace("`", "``") + "`")

@@ -7,22 +7,27 @@ of typed bytes. Spark returns exactly one answer per partition, from the attempt
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
+from paimon_stream.errors import ConfigError, InvalidData, InvalidOption, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.spark.align import fold_of, literal, with_key_defaults
 from paimon_stream.spark.identity import is_connect
-from paimon_stream.spark.key_defaults import with_key_defaults
-from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
-from paimon_stream.spark.row_size import fixed_row_bytes
+from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
+from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
@@ -34,6 +39,7 @@ _PACKED_BYTES: Final = 128 * 2**20
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
 _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
+_OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 
 def run_write_job(
@@ -64,13 +70,13 @@ def run_write_job(
         placed = gather_packets(frame, spec)
     elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
-    task = write_task_of(
-        frame,
-        spec,
+    task = WriteTask(
+        spec=spec,
+        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
+        packed=way is Way.PACKETS,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        packed=way is Way.PACKETS,
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
@@ -93,27 +99,6 @@ def answers_of(answers: DataFrame, table: Table) -> Written:
             table=table.location,
         ) from failed
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
-
-
-def write_task_of(
-    frame: DataFrame,
-    spec: WriteSpec,
-    *,
-    first_sequence: int,
-    is_sorted: bool,
-    operations: Operations | None,
-    packed: bool = False,
-) -> WriteTask:
-    """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
-    as packets."""
-    return WriteTask(
-        spec=spec,
-        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
-        packed=packed,
-        first_sequence=first_sequence,
-        is_sorted=is_sorted,
-        operations=operations,
-    )
 
 
 def spec_of(table: Table, index: str | None) -> WriteSpec:
@@ -189,3 +174,43 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
         table=table.location,
         bucket=torn[0],
     )
+
+
+def overwrites_dynamically(frame: DataFrame) -> bool | None:
+    """Whether the session makes overwrites without a partition dynamic; None if the option is not set."""
+    mode = frame.sparkSession.conf.get(_OVERWRITE_MODE, None)
+    return None if mode is None else str(mode).strip().lower() == "dynamic"
+
+
+def write_frame(
+    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0, index: str | None = None
+) -> tuple[Table, tuple[CommitMessage, ...]]:
+    """Writes all rows. Returns the table to commit to, and the messages.
+
+    Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are
+    columns that the DataFrame may lack. `first_sequence` and `index` are as for `run_write_job`.
+
+    Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
+    """
+    if frame.isStreaming:
+        raise InvalidOption(
+            f"{table.location}: this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame "
+            "from spark.read.",
+            table=table.location,
+            option="df",
+        )
+    whole = _completed(frame, table.schema, fixed)
+    operations = Operations.of(table.options)
+    table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
+    plan = WritePlan(streaming=False)
+    written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, index=index, operations=operations)
+    return table, written.messages
+
+
+def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]) -> DataFrame:
+    fold = fold_of(is_case_sensitive(frame))
+    there = set(map(fold, frame.columns))
+    for name, value in fixed.items():
+        if fold(name) not in there:
+            frame = frame.withColumn(name, literal(schema.field(name).type, value))
+    return frame

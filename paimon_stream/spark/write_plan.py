@@ -14,7 +14,6 @@ The plan also knows how wide the rows are, because that decides how many rows ma
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -179,23 +178,22 @@ class WritePlan:
 
     def learn(self, way: Way, written: Written, table: Table) -> None:
         """Learns from a batch that was written in the given way."""
-        sums = _Sums.of(written.messages)
+        messages = [one for one in written.messages if one.new_files]
+        rows, files = sum(map(_rows_of, messages)), sum(len(one.new_files) for one in messages)
+        size = sum(file.file_size for one in messages for file in one.new_files)
         if written.messages:
             self._row_bytes = written.row_bytes
-        self._bytes = sums.bytes
+        self._bytes = size
         most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
-        self._rows.append(sums.rows if sums.rows <= most and sums.bytes <= _MOST_BYTES else None)
-        if sums.several_of_one and (self._too_large is None or sums.bytes < self._too_large):
-            self._too_large = sums.bytes  # a bucket with several files did not fit, or was large in any case
-        if way is not Way.DRIVER and sums.groups:
-            self._learn_files(way, sums)
-
-    def _learn_files(self, way: Way, sums: "_Sums") -> None:
-        """Learns the number and size of files. After a gathered batch, the next one is assumed to have as
-        many tasks as the last batch that was not gathered."""
-        if way is Way.TASKS:
-            self._files_of_group = sums.files / sums.groups
-        size_of_group = sums.bytes / sums.groups
+        self._rows.append(rows if rows <= most and size <= _MOST_BYTES else None)
+        if files > len(messages) and (self._too_large is None or size < self._too_large):
+            self._too_large = size  # a bucket with several files did not fit, or was large in any case
+        groups = len({(one.partition, one.bucket) for one in messages})
+        if way is Way.DRIVER or not groups:
+            return
+        if way is Way.TASKS:  # after a gathered batch, the next is assumed to have as many tasks as the last other one
+            self._files_of_group = files / groups
+        size_of_group = size / groups
         self._gathers = (
             self._files_of_group >= _MANY_FILES
             and size_of_group <= _LARGEST_FILE
@@ -208,35 +206,11 @@ class WritePlan:
         return max(small) if small and len(small) == len(self._rows) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
-    """The sums over the files of a batch.
-
-    `rows` includes rows that were merged away, which the sequence numbers show. `groups` is the number of
-    (partition, bucket)s with files. `several_of_one` says that a message has several files.
-    """
-
-    rows: int
-    bytes: int
-    files: int
-    groups: int
-    several_of_one: bool
-
-    @classmethod
-    def of(cls, messages: Sequence[CommitMessage]) -> "_Sums":
-        rows = size = count = 0
-        several, groups = False, set()
-        for message in messages:
-            files = message.new_files
-            if files:
-                first = min(file.min_sequence_number for file in files)
-                last = max(file.max_sequence_number for file in files)
-                rows += max(sum(file.row_count for file in files), last - first + 1)
-                size += sum(file.file_size for file in files)
-                count += len(files)
-                several |= len(files) > 1
-                groups.add((message.partition, message.bucket))
-        return cls(rows=rows, bytes=size, files=count, groups=len(groups), several_of_one=several)
+def _rows_of(message: CommitMessage) -> int:
+    """The rows in its files, and those that were merged away, which the sequence numbers show."""
+    first = min(file.min_sequence_number for file in message.new_files)
+    last = max(file.max_sequence_number for file in message.new_files)
+    return max(sum(file.row_count for file in message.new_files), last - first + 1)
 
 
 def is_grouped(table: Table) -> bool:

@@ -1,27 +1,195 @@
-"""Writes Avro data files to the storage (format.md §7.6)."""
+"""Writes Avro data files to the storage (format.md §7.6).
+
+Each column becomes a list with the bytes of each of its values. A nested column is built from the lists of
+its parts. A row is the bytes of its columns, joined. This is the only place where every single value passes
+through Python, because Avro stores rows, not columns.
+"""
 
 import hashlib
 import json
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header, zigzag
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.format.types import DataField
+from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.avro_values import avro_schema, encode_rows
+from paimon_stream.write.file_schema import own_elements
 from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10
 _ROWS_AT_ONCE: Final = 4096
 _SYNC_SIZE: Final = 16
+_NAMESPACE: Final = "org.apache.paimon.avro.generated"
+_NULL: Final = b"\x00"
+_PRESENT: Final = b"\x02"
+_END: Final = b"\x00"
+_COUNT: Final = DataType(root=TypeRoot.INT)
+_MILLI_DIGITS: Final = 3
+_PLAIN: Final = {
+    TypeRoot.BOOLEAN: "boolean",
+    **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT), "int"),
+    TypeRoot.BIGINT: "long",
+    TypeRoot.FLOAT: "float",
+    TypeRoot.DOUBLE: "double",
+    **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), "string"),
+    **dict.fromkeys((TypeRoot.BINARY, TypeRoot.VARBINARY), "bytes"),
+}
+# The names are swapped on purpose: Java writes them this way.
+_TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
+
+
+# -- the schema ---------------------------------------------------------------------------------------
+
+
+def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
+    """The schema that Java writes into a data file with these columns."""
+    made = _record("record", fields)
+    return {"type": made["type"], "name": made["name"], "namespace": _NAMESPACE, "fields": made["fields"]}
+
+
+def _record(name: str, fields: Sequence[DataField]) -> dict[str, Any]:
+    members = [_member(one.name, one.type, f"{name}_{one.name}") for one in fields]
+    return {"type": "record", "name": name, "fields": members}
+
+
+def _member(name: str, type_: DataType, path: str) -> dict[str, Any]:
+    made = {"name": name, "type": _union(type_, path)}
+    return {**made, "default": None} if type_.nullable else made
+
+
+def _union(type_: DataType, path: str) -> Any:
+    made = _schema(type_, path)
+    return ["null", made] if type_.nullable else made
+
+
+def _schema(type_: DataType, path: str) -> Any:
+    match type_:
+        case DataType(root=TypeRoot.DECIMAL):
+            digits = {"precision": type_.precision, "scale": type_.scale}
+            return {"type": "bytes", "logicalType": "decimal", **digits}
+        case DataType(root=TypeRoot.DATE):
+            return {"type": "int", "logicalType": "date"}
+        case DataType(root=TypeRoot.TIME):
+            return {"type": "int", "logicalType": "time-millis"}
+        case DataType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ as root):
+            unit = "millis" if type_.precision <= _MILLI_DIGITS else "micros"
+            return {"type": "long", "logicalType": f"{_TIMESTAMPS[root]}-{unit}"}
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return {"type": "array", "items": _union(element, path)}
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            return _map_schema(*_entry(type_), path)
+        case DataType(root=TypeRoot.ROW):
+            return _record(path, type_.fields)
+    return _PLAIN[type_.root]
+
+
+def _entry(type_: DataType) -> tuple[DataType, DataType]:
+    """The types of keys and values; a MULTISET is a map to counts."""
+    assert type_.element is not None
+    return (type_.element, _COUNT) if type_.key is None else (type_.key, type_.element)
+
+
+def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
+    if key.is_string:
+        return {"type": "map", "values": _union(value, path)}
+    members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
+    entries = {"type": "record", "name": path, "fields": members}
+    return {"type": "array", "items": entries, "logicalType": "map"}
+
+
+# -- the rows -----------------------------------------------------------------------------------------
+
+
+def encode_rows(rows: pa.RecordBatch, fields: Sequence[DataField]) -> list[bytes]:
+    """The bytes of each row, as a record of `avro_schema(fields)`. The columns already fit the fields."""
+    columns = [_nullable(rows.column(i), one.type) for i, one in enumerate(fields)]
+    return [b"".join(row) for row in zip(*columns, strict=True)]
+
+
+def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
+    """The bytes of each value. A nullable value is preceded by the number of its branch of the union."""
+    values = _values(column, type_)
+    if not type_.nullable:
+        return values
+    if not column.null_count:
+        return [_PRESENT + one for one in values]
+    valid = column.is_valid().to_pylist()
+    return [_PRESENT + one if there else _NULL for one, there in zip(values, valid, strict=True)]
+
+
+def _values(column: pa.Array, type_: DataType) -> list[bytes]:
+    """The bytes of each value. The bytes for a NULL are arbitrary."""
+    match type_:
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return _blocks(column, _nullable(own_elements(column, column.values), element))
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            key, value = _entry(type_)
+            encode = _values if key.is_string else _nullable  # keys of an Avro map are plain strings
+            keys = encode(own_elements(column, column.keys), key)
+            items = _nullable(own_elements(column, column.items), value)
+            return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
+        case DataType(root=TypeRoot.ROW):
+            members = [_nullable(column.field(i), one.type) for i, one in enumerate(type_.fields)]
+            return [b"".join(row) for row in zip(*members, strict=True)]
+        case DataType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ):
+            return _each(column.view(pa.int64()), zigzag, 0)
+        case DataType(root=TypeRoot.DATE | TypeRoot.TIME):
+            return _each(column.view(pa.int32()), zigzag, 0)
+        case DataType(root=TypeRoot.DECIMAL):
+            return [_sized(digits) for digits in _decimals(column)]
+        case DataType(root=TypeRoot.FLOAT):
+            return _each(column, struct.Struct("<f").pack, 0.0)
+        case DataType(root=TypeRoot.DOUBLE):
+            return _each(column, struct.Struct("<d").pack, 0.0)
+        case DataType(root=TypeRoot.BOOLEAN):
+            return _each(column, lambda value: b"\x01" if value else b"\x00", False)
+    if type_.is_string or type_.is_binary:
+        return _each(column.cast(pa.binary()), _sized, b"")
+    return _each(column, zigzag, 0)
+
+
+def _each(column: pa.Array, encode: Callable[[Any], bytes], instead: Any) -> list[bytes]:
+    return [encode(instead if value is None else value) for value in column.to_pylist()]
+
+
+def _sized(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
+
+
+def _decimals(column: pa.Array) -> list[bytes]:
+    """The unscaled values in their shortest two's complement form, big endian."""
+    if not len(column):
+        return []
+    raw = memoryview(column.buffers()[1])[16 * column.offset :]
+    made = []
+    for start in range(0, 16 * len(column), 16):
+        number = int.from_bytes(raw[start : start + 16], "little", signed=True)
+        magnitude = ~number if number < 0 else number
+        made.append(number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True))
+    return made
+
+
+def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:
+    """The bytes of each list: one block with all its elements, if it has any, and the end mark."""
+    if not len(column):
+        return []
+    bounds = column.offsets.to_pylist()
+    first = bounds[0]
+    made = []
+    for start, end in pairwise(bounds):
+        block = b"".join(elements[start - first : end - first])
+        made.append(zigzag(end - start) + block + _END if end > start else _END)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +236,7 @@ class AvroDataFile(FileWriter):
         self.started_by(lambda stream: stream.write(header))
 
     def write(self, rows: pa.Table) -> None:
-        """Adds the rows, in blocks of about 64 KiB."""
+        """Adds the rows, in blocks of about 64 KiB. Ends with a whole block."""
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in encode_rows(batch, self._fields):
                 self._waiting.append(row)
@@ -86,12 +254,6 @@ class AvroDataFile(FileWriter):
                 self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
             self._waiting, self._waiting_bytes = [], 0
 
-    def end(self) -> None:
-        """Does nothing: each `write` ends with a whole block."""
-
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file's rows."""
         return self._stats.columns()
-
-    def forget(self) -> None:
-        """Does nothing: only `write` writes."""

@@ -195,7 +195,6 @@ def _scale(type_: pa.DataType) -> int:
 
 
 def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
-    """The least and the greatest value of an integer or decimal type."""
     if pa.types.is_decimal(type_):
         most = Decimal("9" * type_.precision).scaleb(-type_.scale, _WIDE)
         return most.copy_negate(), most

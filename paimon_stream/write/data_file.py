@@ -91,9 +91,8 @@ def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...
 class BucketWriter:
     """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
 
-    The caller decides when: `add` only keeps the batch, `write_due` writes what is worth a row group, and
-    `write_all` writes everything. `waiting_bytes` is the size of the rows held in memory. Sequence numbers
-    count from 0. The last call is `close` or `abort`.
+    `add` writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
+    memory. Sequence numbers count from 0. The last call is `close` or `abort`.
     """
 
     def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
@@ -118,13 +117,10 @@ class BucketWriter:
         return self._file is not None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keeps the rows until they are written; the batch is not copied."""
+        """Keeps the rows, uncopied, and writes row groups as long as enough rows wait for one."""
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self.waiting_bytes += batch.nbytes
-
-    def write_due(self) -> None:
-        """Writes row groups as long as enough rows wait for one."""
         while self._waiting_rows and self._is_due():
             self._write_row_group()
 
@@ -173,7 +169,6 @@ class BucketWriter:
         return max(1, math.ceil((self._settings.target_bytes - written) / self._row_bytes))
 
     def _row_group_rows(self) -> int:
-        """How many of the waiting rows the next row group takes."""
         rows, settings = self._waiting_rows, self._settings
         bytes_waiting = max(1, self.waiting_bytes)
         if bytes_waiting > settings.row_group_bytes:
@@ -202,7 +197,6 @@ class BucketWriter:
         """Notes rows that were written to the open file."""
 
     def _take(self, rows: int) -> pa.Table:
-        """Removes and returns the first `rows` waiting rows, without copying."""
         waiting = pa.Table.from_batches(self._waiting, self._settings.arrow)
         rest = waiting.slice(rows)
         self._waiting = rest.to_batches()

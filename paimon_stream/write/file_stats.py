@@ -122,7 +122,6 @@ def _float_bounds(column: pa.ChunkedArray) -> Bounds:
 
 
 def _holds_bits(column: pa.ChunkedArray, *, negative: bool) -> bool:
-    """Whether the column has a zero of that sign."""
     width = column.type.bit_width
     wanted = pa.scalar(-(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32())
     return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)

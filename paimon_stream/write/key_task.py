@@ -23,7 +23,7 @@ from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
-from paimon_stream.write.routing import split
+from paimon_stream.write.routing import GroupIds, split
 from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
 from paimon_stream.write.task import NewFiles, Task, WriteSpec
 
@@ -63,8 +63,6 @@ class _Bucket:
 
 
 class _KeyedTask(Task):
-    """The buckets of one task."""
-
     def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None) -> None:
         super().__init__(spec)
         table = spec.storage.location
@@ -81,12 +79,7 @@ class _KeyedTask(Task):
         self.bytes = 0
         self.current: int | None = None
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in."""
-        rows = self.conform(batch)
-        if not rows.num_rows:
-            return
-        numbers = self.router.assign(rows)
+    def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
         if isinstance(numbers, int):
             self._give(numbers, rows)
             return
@@ -184,13 +177,8 @@ class _KeyedTask(Task):
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
         if bucket.changelog is not None:
-            self._pass_on(bucket.changelog, sort_rows(self.merge, rows))
-        self._pass_on(bucket.data, merge_rows(self.merge, rows, keep_deletes=True))
-
-    def _pass_on(self, writer: KeyValueWriter, rows: pa.Table) -> None:
-        for batch in self.settings.stored(rows).to_batches():
-            writer.add(batch)
-            writer.write_due()
+            bucket.changelog.add_rows(sort_rows(self.merge, rows))
+        bucket.data.add_rows(merge_rows(self.merge, rows, keep_deletes=True))
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

@@ -18,6 +18,7 @@ from paimon_stream.format.file_format import FileFormat, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
+from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
 from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
 from paimon_stream.options import (
     CHANGELOG_FILE_COMPRESSION,
@@ -45,7 +46,6 @@ from paimon_stream.write.output import FileWriter
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
 _TARGET_BYTES: Final = 128 * 2**20
-_DELETING: Final = (1, 3)
 _KEY_MODE: Final = "truncate(128)"
 
 
@@ -148,16 +148,6 @@ class KeyValueSettings:
         names = [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(arrow.names)]
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
-    def described(self, columns: Sequence[ColumnStats], file: DataFileMeta) -> DataFileMeta:
-        """`file` with the statistics of its columns."""
-        key_stats, _ = encode_stats(
-            [replace(one, type=replace(one.type, nullable=True)) for one in self.keys],
-            [mode.apply(columns[at]) for mode, at in zip(self.key_modes, self.keys_at, strict=True)],
-            False,
-        )
-        value_stats, names = self.file.stats.describe(columns[self.values_at :])
-        return replace(file, key_stats=key_stats, value_stats=value_stats, value_stats_cols=names)
-
 
 def _of_level(options: Options, level: int) -> dict[tuple[str, str], str]:
     """What the options say for this level: see `KeyValueSettings._chosen`."""
@@ -205,11 +195,16 @@ class KeyValueWriter(BucketWriter):
         self._least, self._most = 2**63 - 1, -1
         self._deletes = 0
 
+    def add_rows(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Adds rows of the table, each with its sequence number and kind."""
+        for batch in self._keyed.stored(rows).to_batches():
+            self.add(batch)
+
     def _note(self, rows: pa.Table) -> None:
         sequence = rows.column(SEQUENCE).to_numpy()
         self._least = min(self._least, int(sequence.min()))
         self._most = max(self._most, int(sequence.max()))
-        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), _DELETING).sum())
+        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), (UPDATE_BEFORE, DELETE)).sum())
         if self._first_key is None:
             self._first_key = self._key(rows.slice(0, 1))
         self._last_key = self._key(rows.slice(rows.num_rows - 1))
@@ -221,18 +216,21 @@ class KeyValueWriter(BucketWriter):
         return len(columns).to_bytes(4, "big") + encoded.row(0)
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
-        made = DataFileMeta(
-            file_name=file.path.rpartition("/")[2],
-            file_size=file.size,
-            row_count=file.rows,
+        keyed = self._keyed
+        key_stats, _ = encode_stats(
+            [replace(one, type=replace(one.type, nullable=True)) for one in keyed.keys],
+            [mode.apply(columns[at]) for mode, at in zip(keyed.key_modes, keyed.keys_at, strict=True)],
+            False,
+        )
+        made = replace(
+            super()._described(file, columns[keyed.values_at :]),
+            key_stats=key_stats,
             min_key=self._first_key or EMPTY_ROW,
             max_key=self._last_key,
             min_sequence_number=self._least,
             max_sequence_number=self._most,
-            schema_id=self._keyed.file.schema_id,
-            creation_time=self._runtime.clock.local_millis(),
             delete_row_count=self._deletes,
         )
         self._first_key, self._last_key = None, EMPTY_ROW
         self._least, self._most, self._deletes = 2**63 - 1, -1, 0
-        return self._keyed.described(columns, made)
+        return made

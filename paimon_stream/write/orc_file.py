@@ -21,10 +21,9 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import leaf_columns, with_leaves
 from paimon_stream.write.file_stats import RowStats
-from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option
+from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option, worth_a_dictionary
 
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
@@ -103,7 +102,6 @@ class OrcSettings(FileSettings):
 
 
 def _holds_timestamps(type_: DataType) -> bool:
-    """Whether the type is a timestamp or contains one."""
     inner = [one for one in (type_.key, type_.element) if one is not None]
     inner += [one.type for one in type_.fields]
     return type_.is_timestamp or any(map(_holds_timestamps, inner))
@@ -182,33 +180,25 @@ class OrcFile(FileWriter):
         self._stats = RowStats(settings.types, settings.wanted)
         self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes
         super().__init__(storage, path)
-        self._writer = self.started_by(lambda stream: settings.writer(stream, first))
+        self.writer = self.started_by(lambda stream: settings.writer(stream, first))
 
     @property
     def size(self) -> int:
         """Bytes written so far, with an estimate for rows that are held back. Exact after `close`."""
         written = self.stream.size
-        return max(written, int(self.rows * self._row_bytes)) if self._writer.is_open else written
+        return max(written, int(self.rows * self._row_bytes)) if self.writer.is_open else written
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows to the current stripe."""
         stored = self._settings.in_file(rows)
         with self.checked():
-            self._writer.write(stored)
+            self.writer.write(stored)
         self._stats.add(rows)
         self.rows += rows.num_rows
-
-    def end(self) -> None:
-        """Writes the last stripe and the footer."""
-        self._writer.close()
 
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file's rows."""
         return self._stats.columns(_LONGEST_BOUND)
-
-    def forget(self) -> None:
-        """Keeps Arrow's writer from writing the rest."""
-        self._writer.is_open = False
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:

@@ -4,34 +4,59 @@ A file is what Java Paimon writes: decimals are integers where they fit, timesta
 their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept both), NOT NULL columns are required,
 and the schema has field ids. Dictionary encoding is switched on for the columns where it pays, as shown by the first
 rows of this file or of one written shortly before.
+
+Timestamps of more than 6 digits are INT96, the only form in which Java reads them. Those of 6 digits or fewer must stay
+numbers, because Java can filter by those. Arrow writes either all timestamps of a file as INT96 or none. So it gets the
+longer ones as columns of twelve bytes, eight for the nanoseconds and four for the Julian day, and the footer that it
+writes is corrected.
+
+Statistics have the bounds that Java Paimon keeps for a file that it writes (format.md §4.5). A bound that could be
+wrong is left out, because readers skip files by their bounds.
 """
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paimon_stream.format.arrow_types import TWELVE_BYTES
+from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES, with_elements, with_entries
 from paimon_stream.format.file_format import FileFormat, compression
+from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import ColumnStats
-from paimon_stream.format.types import DataType
+from paimon_stream.format.stats import NO_STATS, ColumnStats
+from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
-from paimon_stream.write.int96 import as_int96, stored_type, with_int96
-from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
-from paimon_stream.write.parquet_stats import ParquetStats
+from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
+from paimon_stream.write.output import (
+    CountingStream,
+    Dictionaries,
+    FileSettings,
+    FileWriter,
+    file_suffix,
+    format_option,
+)
 
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
 _UTC_TIME: Final = "write_time_adjusted_to_utc"
 _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0", "v2": "2.0"}
+_DAY_NANOS: Final = 86_400_000_000_000
+_MICRO_DIGITS: Final = 6
+"""Timestamps of more digits are INT96 in Parquet files. INT96 columns have no bounds."""
+
+_MOST_FOOTER_BYTES: Final = 4096
+_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_WIDE: Final = Context(prec=100)
+_MILLI_DIGITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +84,7 @@ class ParquetSettings(FileSettings):
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.PARQUET)
         arrow = file_schema(schema)
-        stored = pa.schema([with_leaves(one, stored_type) for one in arrow])
+        stored = pa.schema([with_leaves(one, _stored_type) for one in arrow])
         level = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
@@ -106,6 +131,77 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
             yield argument, found
 
 
+class _ParquetStats:
+    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it.
+
+    FLOAT and DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row
+    group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
+    """
+
+    def __init__(self, types: Sequence[DataType], arrow: pa.Schema) -> None:
+        self._types = types
+        leaves = [len(leaf_types(one)) for one in arrow]
+        self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
+        self._always = [i for i, one in enumerate(types) if one.root in _FLOATS]
+        self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
+        self._rows = RowStats(types, self._int96)
+        self._texts = [i for i, one in enumerate(types) if one.is_string]
+        self._bounds: dict[int, list[Bounds]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds the rows of one row group."""
+        self._rows.add(rows)
+        for i in self._always:
+            self._keep(i, rows)
+        for i in self._texts:
+            if (pc.max(pc.binary_length(rows.column(i))).as_py() or 0) > _MOST_FOOTER_BYTES:
+                self._keep(i, rows)
+
+    def _keep(self, i: int, rows: pa.Table) -> None:
+        bounds = column_bounds(rows.column(i), self._types[i])
+        if bounds is not None:
+            self._bounds.setdefault(i, []).append(bounds)
+
+    def columns(self, footer: pq.FileMetaData) -> list[ColumnStats]:
+        """The statistics of the file with that footer; `NO_STATS` for nested columns."""
+        rows = self._rows.columns()
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        made = []
+        for i, type_ in enumerate(self._types):
+            if type_.is_nested:
+                made.append(NO_STATS)
+            elif self._int96[i]:
+                made.append(replace(rows[i], min=None, max=None))
+            else:
+                made.append(self._column([group.column(self._leaf[i]) for group in groups], i, type_))
+        return made
+
+    def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
+        """One column over all row groups. It has bounds only if every row group with a value has them."""
+        statistics = [chunk.statistics for chunk in chunks]
+        if not all(one is not None and one.has_null_count for one in statistics):
+            return NO_STATS
+        nulls = sum(one.null_count for one in statistics)
+        valued = [one for one in statistics if one.num_values]
+        observed = self._bounds.get(i, [])
+        from_footer = [] if i in self._always else [one for one in valued if one.has_min_max]
+        bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in from_footer]
+        low, high = None, None
+        if not type_.is_binary and len(bounds) + len(observed) == len(valued):
+            low, high = merged(bounds + observed, type_)
+        return ColumnStats(min=low, max=high, null_count=nulls)
+
+
+def _value(raw: Any, type_: DataType) -> Any:
+    """A bound from the footer in the internal form, with text as bytes."""
+    if type_.root is TypeRoot.DECIMAL:
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return Decimal(unscaled).scaleb(-type_.scale, _WIDE)
+    if type_.is_timestamp:
+        return raw * (1_000_000 if type_.precision <= _MILLI_DIGITS else 1_000)
+    return raw
+
+
 class ParquetFile(FileWriter):
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
@@ -114,7 +210,7 @@ class ParquetFile(FileWriter):
         self._stored = settings.stored
         self._leaves = settings.leaves
         self._footers: list[pq.FileMetaData] = []
-        self._stats = ParquetStats(settings.types, settings.arrow)
+        self._stats = _ParquetStats(settings.types, settings.arrow)
         dictionary: Any = settings.dictionary
         if dictionary is None:
             dictionary = settings.choices.choose(first)
@@ -134,12 +230,12 @@ class ParquetFile(FileWriter):
                 **dict(settings.more),
             )
 
-        self._writer = self.started_by(start)
+        self.writer = self.started_by(start)
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
         with self.checked():
-            self._writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
+            self.writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
         self._stats.add(rows)
         self.rows += rows.num_rows
 
@@ -147,7 +243,7 @@ class ParquetFile(FileWriter):
         if not self._leaves:
             return rows
         columns = [
-            pa.chunked_array([as_int96(chunk, one.type) for chunk in column.chunks], one.type)
+            pa.chunked_array([_as_int96(chunk, one.type) for chunk in column.chunks], one.type)
             for one, column in zip(self._stored, rows.columns, strict=True)
         ]
         return pa.table(columns, schema=self._stored)
@@ -155,16 +251,49 @@ class ParquetFile(FileWriter):
     def end(self) -> None:
         """Writes the footer."""
         if not self._leaves:
-            self._writer.close()
+            self.writer.close()
             return
         with self.stream.held() as end:
-            self._writer.close()
-        self.stream.write(with_int96(bytes(end), self._leaves))
+            self.writer.close()
+        self.stream.write(_with_int96(bytes(end), self._leaves))
 
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics that the footer and the rows give."""
         return self._stats.columns(self._footers[0])
 
-    def forget(self) -> None:
-        """Keeps Arrow's writer from writing the rest."""
-        self._writer.is_open = False
+
+def _stored_type(type_: pa.DataType) -> pa.DataType:
+    """What a leaf of this type is given to Arrow as: twelve bytes for timestamps in nanoseconds."""
+    return TWELVE_BYTES if pa.types.is_timestamp(type_) and type_.unit == "ns" else type_
+
+
+def _as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
+    """The array in its stored type. An array that already has it is returned unchanged."""
+    if array.type.equals(stored):
+        return array
+    if pa.types.is_map(stored):
+        keys = _as_int96(array.keys, stored.key_type)
+        items = _as_int96(array.items, stored.item_type)
+        return with_entries(array, stored, keys, items)
+    if pa.types.is_list(stored):
+        return with_elements(array, stored, _as_int96(array.values, stored.value_type))
+    if pa.types.is_struct(stored):
+        members = [_as_int96(array.field(i), one.type) for i, one in enumerate(stored)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(members, fields=list(stored), mask=mask)
+    return _of_nanos(array) if stored.equals(TWELVE_BYTES) else array.cast(stored)
+
+
+def _of_nanos(array: pa.Array) -> pa.Array:
+    nanos = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    made = np.empty(len(array), INT96_LAYOUT)
+    made["day"] = nanos // _DAY_NANOS + JULIAN_EPOCH
+    made["nanos"] = nanos % _DAY_NANOS
+    valid = array.is_valid().buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count)
+
+
+def _with_int96(end: bytes, leaves: frozenset[int]) -> bytes:
+    """The last bytes of a Parquet file, including its footer, with these leaves declared as INT96."""
+    start = footer_start(len(end), end[-TAIL:])
+    return end[:start] + declare_int96(end[start:-TAIL], leaves)

@@ -3,8 +3,8 @@
 The bytes are versioned and typed, never pickled, so the driver and the executors may run different releases.
 All numbers are big endian:
 
-    "PSTR" | u8 version | u8 kind | i32 partition id | i64 attempt number | body
-    kind 0, a result:   i64 rows | i64 bytes | i32 files | i32 message version | i64 row bytes
+    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
+    kind 0, a result:   i64, i64, i32 unused | i32 message version | i64 row bytes
                         | i32 count, messages; version 1 has no row bytes
     kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
 """
@@ -29,19 +29,15 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote: its commit messages, and the number of rows, bytes and files in them.
+    """What a task wrote: its commit messages.
 
     `row_bytes` is the mean size of an Arrow row in the record batch where this mean is largest; 0 if it is
-    not known. The partition id and the attempt number are Spark's.
+    not known. The partition id is Spark's.
     """
 
     messages: tuple[CommitMessage, ...]
-    rows: int
-    bytes: int
-    files: int
     row_bytes: int = 0
     partition_id: int = 0
-    attempt_number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +46,20 @@ class TaskFailure:
 
     error: PaimonStreamError
     partition_id: int = 0
-    attempt_number: int = 0
 
 
 def encode_result(result: TaskResult | TaskFailure) -> bytes:
     """The bytes of a result or a failure. Context values that JSON cannot represent are sent as text."""
     match result:
         case TaskResult():
-            counts = _COUNTS.pack(result.rows, result.bytes, result.files, CommitMessage.VERSION)
+            counts = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
             body = counts + _ROW_BYTES.pack(result.row_bytes) + CommitMessage.serialize_all(result.messages)
             kind = _RESULT
         case TaskFailure(error=error):
             fields = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
             body = json.dumps(fields, default=str).encode()
             kind = _FAILURE
-    return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, result.attempt_number) + body
+    return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, 0) + body
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
@@ -78,7 +73,7 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
             f"These {len(data)} bytes are not the result of a write task. Install the same release of "
             "paimon-stream on the driver and the executors."
         )
-    _, version, kind, partition_id, attempt_number = _HEAD.unpack_from(data)
+    _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
         raise UnknownVersion(
             f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
@@ -89,8 +84,8 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
         if kind == _FAILURE:
             fields = json.loads(data[_HEAD.size :])
             error = by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])
-            return TaskFailure(error=error, partition_id=partition_id, attempt_number=attempt_number)
-        rows, bytes_, files, message_version = _COUNTS.unpack_from(data, _HEAD.size)
+            return TaskFailure(error=error, partition_id=partition_id)
+        *_, message_version = _COUNTS.unpack_from(data, _HEAD.size)
         end, row_bytes = _HEAD.size + _COUNTS.size, 0
         if version > 1:
             (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
@@ -98,12 +93,4 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     except BROKEN:
         raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
     messages = CommitMessage.deserialize_all(data[end:], message_version)
-    return TaskResult(
-        messages=tuple(messages),
-        rows=rows,
-        bytes=bytes_,
-        files=files,
-        row_bytes=row_bytes,
-        partition_id=partition_id,
-        attempt_number=attempt_number,
-    )
+    return TaskResult(messages=tuple(messages), row_bytes=row_bytes, partition_id=partition_id)

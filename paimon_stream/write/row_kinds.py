@@ -12,11 +12,9 @@ import pyarrow.compute as pc
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
+from paimon_stream.merge.functions import DELETE, INSERT, RETRACTABLE, UPDATE_AFTER, UPDATE_BEFORE, ColumnRule
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from paimon_stream.options import IGNORE_UPDATE_BEFORE, OPERATION_COLUMN, OPERATION_MAPPING, ROWKIND_FIELD, Options
-
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
 _SHOWN: Final = 3
@@ -113,7 +111,6 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
 
 
 def _listed(tokens: list[str | None]) -> str:
-    """The first of the tokens, as text for people."""
     shown = ["NULL" if one is None else repr(one) for one in tokens[:_SHOWN]]
     return ", ".join(shown) + (", …" if len(tokens) > _SHOWN else "")
 

@@ -115,7 +115,9 @@ class Task(ABC):
         incoming = iter(batches)
         try:
             for batch in incoming:
-                self.add(batch)
+                rows = self.conform(batch)
+                if rows.num_rows:
+                    self.take(rows, self.router.assign(rows))
             return self._result(self.finish())
         except InvalidData as why:
             self._abort(why)
@@ -124,13 +126,13 @@ class Task(ABC):
             self._abort(why)
             raise
 
-    @abstractmethod
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as they are written. Raises `InvalidData`, `IncompatibleSchema`."""
+        return self.columns.conform(batch)
 
     @abstractmethod
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in."""
+    def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
+        """Takes in rows, with the group number of each, or of all."""
 
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
@@ -146,7 +148,7 @@ class Task(ABC):
         return self.layout.bucket_folder(group.partition, group.bucket)
 
     def _result(self, files: Iterable[NewFiles]) -> TaskResult:
-        messages = tuple(
+        messages = (
             CommitMessage(
                 partition=group.partition,
                 bucket=group.bucket,
@@ -157,13 +159,7 @@ class Task(ABC):
             )
             for group, (new, changelog) in zip(self.router.groups, files, strict=True)
         )
-        written = [file for message in messages for file in message.new_files]
-        return TaskResult(
-            messages=messages,
-            rows=sum(file.row_count for file in written),
-            bytes=sum(file.file_size for file in written),
-            files=len(written),
-        )
+        return TaskResult(messages=tuple(messages))
 
     def _index_files(self, group: Group) -> tuple[IndexFileMeta, ...]:
         """The group's next index file, if it has new keys."""
@@ -201,24 +197,17 @@ class _AppendTask(Task):
         self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
         self.staged_bytes = 0
 
-    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self.columns.conform(batch)
-
     def open_writers(self) -> Iterable[BucketWriter]:
         return self.writers
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
         """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split together."""
-        fitted = self.columns.conform(batch)
-        if not fitted.num_rows:
-            return
-        numbers = self.router.assign(fitted)
         if isinstance(numbers, int):
             self._split_staged()
-            self._give(numbers, fitted)
+            self._give(numbers, rows)
         else:
-            self.staged.append((fitted, numbers))
-            self.staged_bytes += fitted.nbytes
+            self.staged.append((rows, numbers))
+            self.staged_bytes += rows.nbytes
             wanted = max(_LEAST_STAGE_BYTES, len(self.router.groups) * _STAGE_BYTES_PER_GROUP)
             if self.staged_bytes >= min(wanted, _MOST_STAGE_BYTES, self.spec.buffer_bytes):
                 self._split_staged()
@@ -247,7 +236,6 @@ class _AppendTask(Task):
         writer = self.writers[number]
         before = writer.waiting_bytes
         writer.add(rows)
-        writer.write_due()
         self.waiting_bytes += writer.waiting_bytes - before
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paimon_stream.compact import append_plan, job, publish
+from paimon_stream.compact import job, planning, publish
 from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import KeyedUnit, Unit
@@ -68,8 +68,8 @@ def numbers_between_are_overlooked(patch: Patch) -> None:
 
 @bug("The rows of a fixed bucket are taken newest first.", "compactor", seed=10)
 def rows_change_places(patch: Patch) -> None:
-    real = append_plan._blocks
-    patch.setattr(append_plan, "_blocks", lambda files: real(files)[::-1])
+    real = planning._blocks
+    patch.setattr(planning, "_blocks", lambda files: real(files)[::-1])
 
 
 @bug(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from paimon_stream.compact import in_stream, job, keyed_rewrite, rewrite
+from paimon_stream.compact import in_stream, job, rewrite
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
@@ -107,8 +107,7 @@ class Writer:
         self._taken += self._storage.given
         self._storage.given = ()
 
-    def write_due(self) -> None:
-        """Rows are written at the end."""
+    add_rows = add
 
     def close(self) -> tuple[DataFileMeta, ...]:
         world = self._storage.world
@@ -254,8 +253,8 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (in_stream, "wait", wait),
     (rewrite, "BucketWriter", Writer),
     (rewrite, "read_batches", read_batches),
-    (keyed_rewrite, "KeyValueWriter", Writer),
-    (keyed_rewrite, "section_batches", section_batches),
+    (rewrite, "KeyValueWriter", Writer),
+    (rewrite, "section_batches", section_batches),
 )
 
 

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query
-from paimon_stream.spark.query_state import keeps_state
+from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.spark.bucket_sql import bucket_expression
+from paimon_stream.spark.shuffle import bucket_expression
 from tests.kits.spark_jobs import Job
 
 BUCKETS = 17

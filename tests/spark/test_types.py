@@ -183,7 +183,7 @@ def test_names_that_differ_in_case_only_are_ambiguous() -> None:
     frame = struct(a=st.IntegerType(), A=st.IntegerType())
     assert "one name here" in refused(frame, schema_of(("a", "INT"))).message
     alignment = align(frame, schema_of(("a", "INT"), ("A", "INT")), case_sensitive=True, location="t")
-    assert [column.source for column in alignment.columns] == ["a", "A"]
+    assert [source and source.name for _, source in alignment.columns] == ["a", "A"]
 
 
 def test_all_misfits_are_named_in_one_error() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import functions as f
 from pyspark.sql import types as st
 
-from paimon_stream.spark.row_size import row_bytes
+from paimon_stream.spark.map_arrow import row_bytes
 from paimon_stream.spark.types import to_data_fields
 from tests.kits.spark_jobs import Job
 from tests.spark.test_write_job import ROWS, one_struct

@@ -88,16 +88,16 @@ def table_of(job: Job) -> Any:
 
 
 def test_a_partition_that_answers_twice_stops_the_batch(job: Job) -> None:
-    result = TaskResult(messages=(), rows=0, bytes=0, files=0, partition_id=3)
+    result = TaskResult(messages=(), partition_id=3)
     table = table_of(job)
     assert _failure([result, replace(result, partition_id=4)], table) is None
-    trouble = _failure([result, replace(result, attempt_number=1)], table)
+    trouble = _failure([result, replace(result, row_bytes=1)], table)
     assert trouble is not None
     assert trouble.context["partitions"] == (3,)
 
 
 def test_the_error_of_a_failed_task_goes_before_all_else(job: Job) -> None:
-    result = TaskResult(messages=(), rows=0, bytes=0, files=0)
+    result = TaskResult(messages=())
     error = errors.NullInNotNull("no", column="id", count=1)
     assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job)) is error
 
@@ -115,7 +115,7 @@ def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(jo
         task.answer(rows(errors.Unavailable("time-out")), 5, 0)
     for error, attempt in ((errors.Unavailable("time-out"), 1), (errors.NoSpace("full"), 0)):
         answer = task.answer(rows(error), 5, attempt)
-        assert answer == TaskFailure(error=error, partition_id=5, attempt_number=attempt)
+        assert answer == TaskFailure(error=error, partition_id=5)
 
 
 def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: Job) -> None:

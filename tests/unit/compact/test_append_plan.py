@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.compact.append_plan import Thresholds, Unit, plan_append
+from paimon_stream.compact.planning import Thresholds, Unit, plan_append
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.options import Options

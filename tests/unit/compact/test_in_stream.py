@@ -17,7 +17,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import writers_of
-from paimon_stream.compact.threads import DaemonThreads
+from paimon_stream.compact.rewrite import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots

@@ -13,7 +13,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.compact import in_stream
-from paimon_stream.compact.threads import DaemonThreads
+from paimon_stream.compact.rewrite import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream, Held

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.compact.record_expiry import RecordExpiry
+from paimon_stream.compact.older_rows import RecordExpiry
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.types import DataField, parse_type

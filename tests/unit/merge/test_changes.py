@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paimon_stream.merge.changes import Comparison
+from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
 NAN = math.nan

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from paimon_stream.spark.release_memory import release_memory
+from paimon_stream.spark.small_batch import release_memory
 
 PIECE, PIECES = 100_000, 800
 

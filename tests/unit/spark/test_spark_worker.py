@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark")
 
-from paimon_stream.spark.worker import Worker, keep_archives
+from paimon_stream.spark.tasks import Worker, keep_archives
 
 
 @pytest.fixture(autouse=True)
