@@ -16,7 +16,7 @@ from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table
 
 Watch = Callable[[Base, Collection[bytes]], WatchedFiles]

@@ -29,7 +29,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import NameSource, manifest_path
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 
 _LIST_SIZE: Final = 1 << 14
 _PARTITION: Final = attrgetter("partition")
