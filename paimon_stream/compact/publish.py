@@ -11,8 +11,7 @@ from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore

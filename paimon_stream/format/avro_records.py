@@ -16,7 +16,7 @@ import fastavro
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, corrupt, zigzag
 from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array, without_logical_types
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.json_text import in_words
 
 BlockReader: TypeAlias = Callable[
     [bytes, int, int, Callable[[bytes], bool] | None, Callable[[int], None]], list[tuple[Any, ...]]

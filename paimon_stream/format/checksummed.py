@@ -10,8 +10,7 @@ import re
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.json_text import parse_json
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.json_text import in_words, parse_json
 
 _VERSION: Final = 1
 _NUMBER: Final = re.compile("[0-9]{1,9}")

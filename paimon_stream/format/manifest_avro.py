@@ -22,11 +22,11 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
+from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_records import RECORD_VERSION, entries_bytes, meta_bytes
 from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.names import checked_name
-from paimon_stream.format.unreadable import in_words
 
 T = TypeVar("T")
 

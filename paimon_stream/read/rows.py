@@ -16,9 +16,9 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions, deleted_positions
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
-from paimon_stream.format.unreadable import BROKEN
 from paimon_stream.merge.changes import Changes, Comparison
 from paimon_stream.merge.spec import FIRST_ROW, KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options

@@ -25,8 +25,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableRolledBack,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import MARK_PREFIX, is_ours
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Snapshot, SnapshotRef, is_ours
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
