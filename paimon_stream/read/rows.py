@@ -29,7 +29,7 @@ from paimon_stream.read.merged import ReadFile, levels_of, merged_batches, readi
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
-from paimon_stream.storage.os_errors import translated
+from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.schema import SchemaStore

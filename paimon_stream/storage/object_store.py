@@ -17,8 +17,8 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, delete_each
 from paimon_stream.storage.store_client import is_right, trust
 from paimon_stream.storage.store_files import Upload, open_source
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.store_requests import PAGE, Requests
-from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.together import Request, Tally, at_once
 
 _NAME: Final = operator.itemgetter(0)

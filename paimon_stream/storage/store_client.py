@@ -33,8 +33,7 @@ from paimon_stream.storage.store_errors import (
     failure_of,
     is_panic,
 )
-from paimon_stream.storage.store_open import open_store
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings, open_store
 
 T = TypeVar("T")
 

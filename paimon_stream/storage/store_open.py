@@ -11,14 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFeature
 from paimon_stream.extras import require
-from paimon_stream.storage.store_settings import StoreSettings
 
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 _ENDPOINT: Final = "aws_endpoint_url_s3"
@@ -45,6 +44,34 @@ _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreSettings:
+    """The settings of one store, with everything that an executor needs to open it.
+
+    Pickles hold secrets, so they go to executors only. `repr` shows none. `kind` is the class of obstore:
+    `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials and without a slash
+    at its end. `bucket` is the bucket or the container, `prefix` the root's key in it, never empty. `config`
+    has keys of obstore's configuration of that class, `client` its client options. `profile` is the AWS
+    profile whose credentials boto3 finds and refreshes. `max_retries` is for requests that may be repeated,
+    `max_outage_millis` for a store that is down after it has answered. `role` has the arguments of the AWS
+    role to assume with these credentials, empty if there is none.
+    """
+
+    kind: str
+    location: str
+    bucket: str
+    prefix: str
+    config: Mapping[str, str] = field(hash=False)
+    client: Mapping[str, Any] = field(hash=False)
+    profile: str | None
+    max_retries: int
+    max_outage_millis: int = 0
+    role: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __repr__(self) -> str:
+        return f"StoreSettings({self.location!r})"
 
 
 def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:

@@ -16,7 +16,7 @@ from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import PutResult, checked_path
 from paimon_stream.storage.store_client import Client, Handle, client_of
 from paimon_stream.storage.store_errors import Request
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.together import Tally
 
 T = TypeVar("T")
