@@ -78,8 +78,8 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
     if record["_KIND"] != FileKind.ADD:
         raise ValueError(f"kind {record['_KIND']}")
-    *values, deletions, path, covered = map(record.get, _FILE)
+    kind, name, size, rows, deletions, path, covered = map(record.get, _FILE)
     ranges = None if deletions is None else [one and [*map(one.get, _RANGE)] for one in deletions]
     index = None if covered is None else [*map(covered.get, _COVERED)]
-    file = index_file_of(*values, ranges, path, index)
+    file = index_file_of(kind, name, size, rows, ranges, path, index)
     return IndexManifestEntry(partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file)
