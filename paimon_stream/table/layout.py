@@ -131,30 +131,19 @@ def user_folder(user: str) -> str:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`,
-    `index-manifest-<uuid>-<n>`.
-
-    Each kind counts from 0. No name repeats in any of the attempts that use the same source.
-    """
+    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`, and all that were drawn so far. Each
+    kind counts from 0. No name repeats in any of the attempts that use the same source."""
 
     uuid: str
-    _drawn: Counter[str] = field(default_factory=Counter, init=False)
+    drawn: list[str] = field(default_factory=list, init=False)
+    _counts: Counter[str] = field(default_factory=Counter, init=False)
 
-    def manifest(self) -> str:
-        """The next name of a manifest."""
-        return self._next("manifest")
-
-    def manifest_list(self) -> str:
-        """The next name of a manifest list."""
-        return self._next("manifest-list")
-
-    def index_manifest(self) -> str:
-        """The next name of an index manifest."""
-        return self._next("index-manifest")
-
-    def _next(self, kind: str) -> str:
-        self._drawn[kind] += 1
-        return f"{kind}-{self.uuid}-{self._drawn[kind] - 1}"
+    def next(self, kind: str = "manifest") -> str:
+        """The next name of a `manifest`, a `manifest-list` or an `index-manifest`."""
+        name = f"{kind}-{self.uuid}-{self._counts[kind]}"
+        self._counts[kind] += 1
+        self.drawn.append(name)
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,10 +63,10 @@ class ManifestJoiner:
             parts.append(part)
             blocks.add(codec, made, meta.file_name)
             if blocks.size >= self._target_size:
-                written.append(self._write(parts, blocks.take(), names.manifest()))
+                written.append(self._write(parts, blocks.take(), names.next()))
                 parts = []
         if parts:
-            written.append(self._write(parts, blocks.take(), names.manifest()))
+            written.append(self._write(parts, blocks.take(), names.next()))
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:

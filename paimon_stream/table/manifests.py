@@ -176,10 +176,10 @@ class ManifestWriter:
             blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
-                written.append(self._write_one(blocks, tally, names.manifest()))
+                written.append(self._write_one(blocks, tally, names.next()))
                 blocks, tally = [], _Tally()
         if blocks:
-            written.append(self._write_one(blocks, tally, names.manifest()))
+            written.append(self._write_one(blocks, tally, names.next()))
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:

@@ -56,7 +56,7 @@ def test_metadata_has_its_folders() -> None:
 
 def test_names_of_a_staging_count_for_each_kind() -> None:
     names = NameSource("u")
-    made = [names.manifest(), names.manifest_list(), names.manifest(), names.manifest_list()]
+    made = [names.next(), names.next("manifest-list"), names.next(), names.next("manifest-list")]
     assert made == ["manifest-u-0", "manifest-list-u-0", "manifest-u-1", "manifest-list-u-1"]
 
 
