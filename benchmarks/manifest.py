@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 
-from paimon_stream.format.avro_file import compressor, read_file
+from paimon_stream.format.avro_file import blocks_of, compressor
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
@@ -94,7 +94,7 @@ def main(count: int) -> None:
         return out.getvalue()
 
     theirs = best("fastavro.writer, no zstd", generic, count)
-    ours, other = (b"".join(block.data for block in read_file(one, "x").blocks) for one in (plain, theirs))
+    ours, other = (b"".join(block.data for block in blocks_of(one, "x")[1]) for one in (plain, theirs))
     assert ours == other
     print(f"{len(data):,} bytes, {len(data) / count:.0f} per entry")
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from paimon_stream.errors import NotFound
-from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of, read_file
+from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, chunks, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import may_contain, partition_stats
@@ -25,7 +25,7 @@ from paimon_stream.table.manifest_merge import ManifestAccess
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 
 _PLAIN: Final = compressor("null", 0)
-_SCHEMA: Final = read_file(manifest_of_blocks((), _PLAIN), "a manifest without entries").schema
+_SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest without entries")[0]
 
 
 class ManifestJoiner:

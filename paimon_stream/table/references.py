@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
-from paimon_stream.format.avro_file import read_file
+from paimon_stream.format.avro_file import blocks_of
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.json_text import MOST_JSON
@@ -336,7 +336,7 @@ class References:
             data = self._ahead.read(manifest_path(meta.file_name))
         except NotFound:
             raise CorruptMetadata(f"{path} is missing, although a snapshot names it. {_CURE}", path=path) from None
-        blocks = read_file(data, path).blocks
+        blocks = list(blocks_of(data, path)[1])
         held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
         if held != noted:
             raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)
