@@ -52,7 +52,7 @@ def partition_path(
     """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
-        _check(key, type_, legacy)
+        check_partition_key(key, type_, legacy)
         text = "" if value is None else _text(type_, value, legacy)
         parts.append(f"{escape(key)}={escape(default_name if is_blank(text) else text)}")
     return "/".join(parts)
@@ -63,17 +63,21 @@ def is_blank(text: str) -> bool:
     return all(char in _JAVA_WHITESPACE for char in text)
 
 
-def _check(key: str, type_: DataType, legacy: bool) -> None:
+def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
+    """Raises `UnsupportedFeature` for a type whose folder name other engines would not find; see `partition_path`.
+    `table` is for the message."""
     if type_.is_nested or type_.is_binary:
-        why = ", and other engines would not find its folder name. Partition by a column of another type."
+        why = "Paimon has no folder name for it"
     elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
-        why = (
-            " and partition.legacy-name is false: the folder name would depend on the time zone of each "
-            "machine. Partition by a DATE or STRING column instead."
-        )
+        why = "with partition.legacy-name = false its folder name depends on the time zone of each machine"
     else:
         return
-    raise UnsupportedFeature(f"Partition key {key!r} is {type_}{why}", column=key, type=str(type_))
+    raise UnsupportedFeature(
+        f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type.",
+        table=table,
+        column=key,
+        type=str(type_),
+    )
 
 
 def _text(type_: DataType, value: Any, legacy: bool) -> str:

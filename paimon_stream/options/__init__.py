@@ -23,7 +23,7 @@ from paimon_stream.options.of_tables import *  # noqa: F403 - every option that 
 from paimon_stream.options.of_unsupported_features import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.option import SINK_PREFIX as SINK_PREFIX
 from paimon_stream.options.option import Option as Option
+from paimon_stream.options.option import Options as Options
 from paimon_stream.options.option import boolean as boolean
+from paimon_stream.options.option import folded as folded
 from paimon_stream.options.store_names import is_secret as is_secret
-from paimon_stream.options.values import Options as Options
-from paimon_stream.options.values import folded as folded

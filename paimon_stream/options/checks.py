@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options import of_compaction, of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
-from paimon_stream.options.option import SINK_PREFIX, Option
+from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
-from paimon_stream.options.values import Options, lowered
 
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""

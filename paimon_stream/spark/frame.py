@@ -15,8 +15,7 @@ from paimon_stream.spark.key_defaults import literal
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
-from paimon_stream.table.schema_change import evolve
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, evolve
 from paimon_stream.write.row_kinds import Operations
 
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"

@@ -1,15 +1,16 @@
 """A table as one value: its location, its schema, the options in force. Also decides which tables can be written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from paimon_stream.errors import UnsupportedFeature, naming
+from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
+from paimon_stream.format.partition_path import check_partition_key
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import (
     BRANCH,
@@ -135,8 +136,7 @@ def check_committable(table: Table) -> None:
             what = f"uses {_NOT_BUILT[option]}, for which this release does not commit"
             raise _unsupported(table, option, what)
     _check_places(table)
-    for one in table.schema.partition_fields:
-        _check_partition_column(table, one)
+    _check_partition_columns(table)
 
 
 def check_definition(table: Table) -> None:
@@ -156,8 +156,7 @@ def check_table_kind(table: Table) -> None:
     with naming(table.location):
         _check_kind(table)
         _check_options(table)
-        for one in table.schema.partition_fields:
-            _check_partition_column(table, one)
+        _check_partition_columns(table)
         check_types(table.schema.fields)
         check_buckets(table.schema, table.options)
         _check_merging(table)
@@ -236,16 +235,71 @@ def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFea
     )
 
 
-def _check_partition_column(table: Table, one: DataField) -> None:
-    problem = None
-    if one.type.is_binary:
-        problem = "Paimon has no folder name for it"
-    elif one.type.root is TypeRoot.TIMESTAMP_LTZ and not table.options.value(PARTITION_LEGACY_NAME):
-        problem = "with partition.legacy-name = false its folder depends on the time zone of each writer"
-    if problem:
-        raise UnsupportedFeature(
-            f"Partition key {one.name!r} of {table.location} is {one.type}: {problem}. Partition by another column.",
-            table=table.location,
-            column=one.name,
-            type=str(one.type),
-        )
+def _check_partition_columns(table: Table) -> None:
+    legacy = table.options.value(PARTITION_LEGACY_NAME)
+    for one in table.schema.partition_fields:
+        check_partition_key(one.name, one.type, legacy, table.location)
+
+
+# -- new schemas ----------------------------------------------------------------------------------
+#
+# A schema is published before the rows that need it. If no rows follow (the batch failed, the process was killed), it
+# is harmless: it only adds columns, and the next attempt finds nothing left to change.
+
+
+Merge = Callable[[TableSchema], TableSchema]
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is new."""
+
+_ATTEMPTS: Final = 20
+
+
+def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None) -> Table:
+    """The table with the schema that `merge` makes from its newest one, published as the next schema file.
+
+    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
+    one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
+    of the table that is meant. Raises what `merge` raises, the errors of `check_grown` and `TableReplaced`
+    (nothing is published then), `CommitContended`, `StorageError`.
+    """
+    schemas = SchemaStore(table.storage)
+    for _ in range(_ATTEMPTS):
+        merged = merge(table.schema)
+        if merged is table.schema:
+            return table
+        check_grown(table, merged)
+        if digest is not None and schemas.first_digest() != digest:
+            raise TableReplaced(
+                f"{table.location}: the table was dropped and created again while columns of the rows were being "
+                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
+                table=table.location,
+            )
+        wanted = table_of(table.storage, merged, overrides)
+        try:
+            if schemas.create(merged):
+                return wanted
+        except Unavailable:
+            if schemas.latest_id() == table.schema.id:
+                raise  # the schema was not created, but still may be: the next attempt at the batch will see
+        table = table_of(table.storage, schemas.latest(), overrides)
+    raise CommitContended(
+        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
+        "being merged into it. Nothing was written. Try again when they are done.",
+        table=table.location,
+        attempts=_ATTEMPTS,
+    )
+
+
+def check_grown(table: Table, merged: TableSchema) -> None:
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema
+    could not be written as its definition requires.
+
+    Both definitions are checked: the one of this writer, and the one that all others find, without this
+    writer's options. The latter matters only if others can write the table as it is.
+    """
+    check_table_kind(replace(table, schema=merged))
+    stored = table_of(table.storage, table.schema)
+    try:
+        check_table_kind(stored)
+    except ConfigError:
+        return
+    check_table_kind(replace(stored, schema=merged))
