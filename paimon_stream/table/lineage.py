@@ -95,8 +95,10 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
     entries = [entry for meta in delta for entry in manifests.read(meta)]
     added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
     if added is None:
-        gone = _live_of(manifests, base, {entry.identity for entry in entries}) == set()
-        return gone and _counts_on(following, snapshot)
+        ours = {entry.identity for entry in entries}
+        kinds = [(one.identity, one.kind) for meta in base for one in manifests.read(meta) if one.identity in ours]
+        deleted = {identity for identity, kind in kinds if kind is FileKind.DELETE}
+        return all(identity in deleted for identity, _ in kinds) and _counts_on(following, snapshot)
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return has_file(manifests, base, {meta.file_name for meta in known}, added)
 
@@ -104,16 +106,3 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
 def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
     """Whether the next snapshot was built on as many rows as this one has."""
     return following.total_record_count - following.delta_record_count == snapshot.total_record_count
-
-
-def _live_of(
-    manifests: ManifestStore, metas: Collection[ManifestFileMeta], wanted: set[FileIdentity]
-) -> set[FileIdentity]:
-    """Those of the wanted files that the manifests add and do not delete."""
-    added: set[FileIdentity] = set()
-    deleted: set[FileIdentity] = set()
-    for meta in metas:
-        for entry in manifests.read(meta):
-            if entry.identity in wanted:
-                (added if entry.kind is FileKind.ADD else deleted).add(entry.identity)
-    return added - deleted
