@@ -202,24 +202,18 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
         raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
     nullable = suffix.split() != ["NOT", "NULL"]
+    if keyword not in _NESTED_KEYWORDS:
+        raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
+    root, key, element, fields = TypeRoot(keyword), None, None, ()
     try:
-        match keyword:
-            case "ARRAY" | "MULTISET":
-                element = parse_type(node["element"], depth + 1)
-                return DataType(root=TypeRoot(keyword), nullable=nullable, element=element)
-            case "MAP":
-                return DataType(
-                    root=TypeRoot.MAP,
-                    nullable=nullable,
-                    key=parse_type(node["key"], depth + 1),
-                    element=parse_type(node["value"], depth + 1),
-                )
-            case "ROW":
-                fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
-                return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
+        if root is TypeRoot.ROW:
+            fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
+        else:
+            key = parse_type(node["key"], depth + 1) if root is TypeRoot.MAP else None
+            element = parse_type(node["value" if root is TypeRoot.MAP else "element"], depth + 1)
     except KeyError as missing:
         raise CorruptMetadata(f"A {keyword} type lacks {missing}: {node!r:.200}.") from None
-    raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
+    return DataType(root=root, nullable=nullable, key=key, element=element, fields=fields)
 
 
 def parse_field(node: Any, depth: int = 0) -> "DataField":

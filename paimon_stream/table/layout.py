@@ -99,11 +99,6 @@ def read_hint(storage: Storage, path: str) -> str | None:
         return f"(more than {_HINT_BYTES} bytes)"
 
 
-def bucket_folder_name(bucket: int) -> str:
-    """The folder's name, such as `bucket-3`; for bucket −2 it is `bucket-postpone` (format.md §1.1)."""
-    return "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
-
-
 def escape_user(user: str) -> str:
     """The commit user as one safe part of a path. Different users give different parts.
 
@@ -190,8 +185,6 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
         `FormatError` for bytes that are not such a row."""
         values = self.partition_values(partition)
-        if not self.partition_keys:
-            return ""
         return partition_path(self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name)
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
@@ -202,8 +195,8 @@ class Layout:
             checked_name(part, folder, "The partition of an entry")
         if not is_bucket(bucket):
             raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
-        parts = (self.directory, folder, bucket_folder_name(bucket))
-        return "/".join(part for part in parts if part)
+        name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
+        return "/".join(part for part in (self.directory, folder, name) if part)
 
     def data_file(self, partition: bytes, bucket: int, name: str) -> str:
         """The path of a data file, or of a file that lies beside it. Raises `FormatError` for a partition,
