@@ -48,7 +48,9 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression:
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    file, covered = entry.file, entry.file.global_index
+    file = entry.file
+    # fastavro takes only lists as arrays.
+    covered = file.global_index and [list(one) if isinstance(one, tuple) else one for one in file.global_index[:-1]]
     return {
         "_VERSION": VERSION,
         "_KIND": int(FileKind.ADD),
@@ -62,7 +64,7 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
         if file.deletions is None
         else [dict(zip(_RANGE, one, strict=True)) for one in file.deletions],
         "_EXTERNAL_PATH": file.external_path,
-        "_GLOBAL_INDEX": None if covered is None else dict(zip(_COVERED, covered[:-1], strict=True)),
+        "_GLOBAL_INDEX": covered and dict(zip(_COVERED, covered, strict=True)),
     }
 
 
