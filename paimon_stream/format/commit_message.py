@@ -125,7 +125,6 @@ class _Input:
         self.at = 0
 
     def number(self) -> int:
-        """An int32."""
         at = self.at
         if at + _INT.size > len(self.data):
             raise self._cut_off(_INT.size)
@@ -141,7 +140,6 @@ class _Input:
         return count
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
         start, end = self.at, self.at + size
         if size < 0 or end > len(self.data):
             raise self._cut_off(size)

@@ -104,7 +104,6 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
 
 
 def _checked(message: CommitMessage, path: str) -> CommitMessage:
-    """The same message if it names only files that a table can have."""
     for name in message.file_names():
         checked_name(name, path)
     return message

@@ -174,9 +174,7 @@ _DIFFERENT_PER_BYTE: Final = 512
 _LONG: Final = 128
 _WORD: Final = 8
 _KINDS: Final = {int(kind): kind for kind in FileKind}
-_META: Final[dict[str, Any]] = {
-    one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"
-}
+_META: Final = {one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"}
 
 
 def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
@@ -258,7 +256,6 @@ def _tuple(items: Sequence[Any] | None, shared: _Shared) -> tuple[Any, ...] | No
 
 
 def _text(value: Any, shared: _Shared) -> Any:
-    """A text or bytes."""
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
@@ -309,8 +306,9 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
 
 def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
     stats = record["_PARTITION_STATS"]
+    known: dict[str, Any] = {name: record.get(key) for name, key in _META.items()}
     return ManifestFileMeta(
-        **{name: record.get(key) for name, key in _META.items()},
+        **known,
         partition_stats=SimpleStats(
             min_values=stats["_MIN_VALUES"],
             max_values=stats["_MAX_VALUES"],

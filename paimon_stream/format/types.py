@@ -204,7 +204,8 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
     nullable = suffix.split() != ["NOT", "NULL"]
     if keyword not in _NESTED_KEYWORDS:
         raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
-    root, key, element, fields = TypeRoot(keyword), None, None, ()
+    root, key, element = TypeRoot(keyword), None, None
+    fields: tuple[DataField, ...] = ()
     try:
         if root is TypeRoot.ROW:
             fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
@@ -249,7 +250,6 @@ class _SqlType(TypeTokens):
         self._depth = depth
 
     def whole(self) -> "DataType":
-        """The type that makes up the whole text."""
         made = self._type(self._depth)
         if self._peek() != END:
             raise self._wrong()

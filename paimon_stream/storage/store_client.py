@@ -69,7 +69,6 @@ class _Process:
 
     @classmethod
     def mark_child(cls) -> None:
-        """Called in each child of a fork."""
         cls.forked = cls.forked or cls.used
 
 

@@ -176,8 +176,6 @@ _AZURE_KEYS: Final = {"token": "token", "account_key": "access_key", "sas_key": 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Fixed:
-    """Credentials that do not change."""
-
     credential: Credential
 
     def __call__(self) -> Credential:
@@ -202,7 +200,6 @@ class _Boto3:
         return self._of_role() if self.role else self._of_profile()
 
     def session(self) -> Any:
-        """A session of boto3 with the credentials, as they are now."""
         found = None if self._session is None else self._session.get_credentials()
         if found is None or not hasattr(found, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")

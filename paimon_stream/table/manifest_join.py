@@ -172,7 +172,6 @@ class _Blocks:
                 self._close()
 
     def take(self) -> list[AvroBlock]:
-        """Returns all blocks so far and starts again."""
         if self._records:
             self._close()
         taken, self._made, self.size = self._made, [], 0

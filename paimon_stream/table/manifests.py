@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
-from paimon_stream.format.avro_file import AvroBlock, compressor
+from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
 from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
@@ -78,12 +78,8 @@ class ManifestStore:
         entries = decode_manifest(data, path)
         added = sum(entry.kind is FileKind.ADD for entry in entries)
         if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
-            raise CorruptMetadata(
-                f"{path} adds {added} and deletes {len(entries) - added} files; its manifest list says "
-                f"{meta.num_added_files} and {meta.num_deleted_files}. Restore the file from a backup, or "
-                "roll the table back to a snapshot that does not use it.",
-                path=path,
-            )
+            said = f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}"
+            raise corrupt(path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}")
         return entries
 
     def read_of(self, meta: ManifestFileMeta, partitions: PartitionFilter) -> list[ManifestEntry]:
@@ -117,11 +113,7 @@ class ManifestStore:
         except NotFound:
             raise CorruptMetadata(f"{path} {_GONE}", path=path) from None
         if size is not None and len(data) < size:
-            raise CorruptMetadata(
-                f"{path} is cut off: it has {len(data)} of {size} bytes. Restore the file from a backup, or "
-                "roll the table back to a snapshot that does not use it.",
-                path=path,
-            )
+            raise corrupt(path, len(data), f"it is cut off, and should have {size} bytes")
         return data, path
 
 
