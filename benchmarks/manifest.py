@@ -18,7 +18,7 @@ from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import (
-    chunks,
+    ENTRIES_PER_BLOCK,
     decode_entries_of,
     decode_manifest,
     encode_entries,
@@ -26,6 +26,7 @@ from paimon_stream.format.manifest_avro import (
 )
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.types import parse_type
+from paimon_stream.storage.read_ahead import in_groups
 
 TYPES = [parse_type(text) for text in ("BIGINT", "STRING", "DOUBLE", "TIMESTAMP(6)", "STRING")]
 PARTITION = [parse_type("STRING")]
@@ -34,7 +35,8 @@ PARTITION = [parse_type("STRING")]
 def encode_manifest(some: list[ManifestEntry], compression: str) -> bytes:
     """A whole manifest, as a commit writes it."""
     codec = compressor(compression, 1)
-    return manifest_of_blocks([one for few in chunks(some) for one in encode_entries(few, codec)], codec)
+    groups = in_groups(some, ENTRIES_PER_BLOCK)
+    return manifest_of_blocks([one for few in groups for one in encode_entries(few, codec)], codec)
 
 
 def entries(count: int) -> list[ManifestEntry]:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.json_text import integer, optional_text, understanding
+from paimon_stream.format.json_text import decode_checksummed, encode_checksummed, integer, optional_text, understanding
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef
 

@@ -8,9 +8,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, Compressor, compressor, corrupt, encode_file, zigzag
@@ -28,8 +27,6 @@ from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.names import checked_name
-
-T = TypeVar("T")
 
 ENTRIES_PER_BLOCK: Final = 1000
 """Entries in one Avro block. Java checks the size of a manifest after every 1000 entries, so a manifest can
@@ -67,15 +64,9 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str, level: int) -> bytes:
     """A whole manifest list. Without manifests it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
-    blocks = [AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in chunks(metas)]
+    groups = [metas[start : start + ENTRIES_PER_BLOCK] for start in range(0, len(metas), ENTRIES_PER_BLOCK)]
+    blocks = [AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in groups]
     return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
-
-
-def chunks(items: Iterable[T]) -> Iterator[list[T]]:
-    """The items in lists of as many as a block of a manifest holds."""
-    left = iter(items)
-    while some := list(islice(left, ENTRIES_PER_BLOCK)):
-        yield some
 
 
 # The schemas never change, so a record is joined from ready-made pieces. That is several times faster than a generic

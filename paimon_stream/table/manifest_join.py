@@ -14,12 +14,13 @@ from typing import Final
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, chunks, encode_entries, manifest_of_blocks
+from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import may_contain, partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
+from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_merge import ManifestAccess
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
@@ -93,7 +94,8 @@ class ManifestJoiner:
                     return meta, codec, blocks
         # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
-        blocks = [block for some in chunks(entries) for block in encode_entries(some, _PLAIN)]
+        groups = in_groups(entries, ENTRIES_PER_BLOCK)
+        blocks = [block for some in groups for block in encode_entries(some, _PLAIN)]
         return self._describe(meta, entries), _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:

@@ -12,7 +12,7 @@ from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
 from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
-    chunks,
+    ENTRIES_PER_BLOCK,
     decode_entries_of,
     decode_manifest,
     decode_manifest_list,
@@ -27,7 +27,7 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
-from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.partition_spec import PartitionFilter
 
@@ -164,7 +164,7 @@ class ManifestWriter:
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = _Tally()
-        for some in chunks(entries):
+        for some in in_groups(entries, ENTRIES_PER_BLOCK):
             blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:

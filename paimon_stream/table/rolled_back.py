@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from paimon_stream.errors import FormatError, NotFound, StorageError
-from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
-from paimon_stream.format.json_text import MOST_JSON
+from paimon_stream.format.json_text import MOST_JSON, decode_checksummed, encode_checksummed
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import OWN_FOLDER
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.partition_path import check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
@@ -30,7 +31,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.creation import POSTPONE, check_buckets, check_types, first_schema
+from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
@@ -184,7 +185,7 @@ def _check_kind(table: Table) -> None:
     schema, buckets = table.schema, table.options.value(BUCKET)
     if not schema.primary_keys or buckets > 0:
         return
-    if buckets == POSTPONE:
+    if buckets == POSTPONE_BUCKET:
         mode = "first writes its rows to no bucket (postpone), where only a job of Java's finds them"
     elif set(schema.partition_keys) <= set(schema.primary_keys):
         return
