@@ -145,7 +145,7 @@ def in_words(error: Exception) -> str:
 
 # -- small private files ------------------------------------------------------------------------------
 #
-# They hold what the sink keeps beside a table (`_paimon_stream/`), and are either fully valid or refused: a single wrong
+# They hold what the sink keeps beside a table (`_paimon_stream/`), and are fully valid or refused: a single wrong
 # byte makes the whole file invalid. They are versioned text that a person can read, never pickles.
 
 
