@@ -197,7 +197,7 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
     a type, and for types that are nested more than `DEEPEST` deep."""
     _check_depth(depth)
     if isinstance(node, str):
-        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node, depth).whole()
+        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node).whole(depth)
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
         raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
@@ -234,7 +234,7 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 @lru_cache(maxsize=1024)
 def _of_short_text(text: str) -> "DataType":
     """The type of a text too short to nest deeply. Nearly every column has one of a few such types."""
-    return _SqlType(text, 0).whole()
+    return _SqlType(text).whole(0)
 
 
 def _check_depth(depth: int) -> None:
@@ -243,14 +243,11 @@ def _check_depth(depth: int) -> None:
 
 
 class _SqlType(TypeTokens):
-    """The text of a type, read token by token. `depth` is the number of types around it."""
+    """The text of a type, read token by token."""
 
-    def __init__(self, text: str, depth: int) -> None:
-        super().__init__(text)
-        self._depth = depth
-
-    def whole(self) -> "DataType":
-        made = self._type(self._depth)
+    def whole(self, depth: int) -> "DataType":
+        """The type that makes up the whole text. `depth` is the number of types around it."""
+        made = self._type(depth)
         if self._peek() != END:
             raise self._wrong()
         return made

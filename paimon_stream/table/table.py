@@ -171,13 +171,8 @@ def _check_merging(table: Table) -> None:
 def _check_type(table: Table) -> None:
     kind = table.options.value(TABLE_TYPE)
     if kind != "table":
-        raise UnsupportedFeature(
-            f"{table.location} is of type {kind!r}; only ordinary tables can be written. Write to a table "
-            "without the option 'type'.",
-            table=table.location,
-            option="type",
-            value=kind,
-        )
+        what = f"is of type {kind!r}; only ordinary tables can be written. Write to a table without the option 'type'."
+        raise _refusal(table, TABLE_TYPE, what, kind)
 
 
 def _check_kind(table: Table) -> None:
@@ -191,15 +186,12 @@ def _check_kind(table: Table) -> None:
         return
     else:
         mode = "finds a key in any partition by an index of all keys (cross-partition)"
-    raise UnsupportedFeature(
-        f"{table.location} has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it "
-        f"{mode}, which this release does not write. Create the table with a fixed number of buckets, such "
-        f"as {_FIXED_BUCKETS}, and with all partition keys in its primary key.",
-        table=table.location,
-        option=BUCKET.key,
-        value=buckets,
-        primary_keys=schema.primary_keys,
+    what = (
+        f"has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it {mode}, which this release "
+        f"does not write. Create the table with a fixed number of buckets, such as {_FIXED_BUCKETS}, and with all "
+        "partition keys in its primary key."
     )
+    raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
 
 def _check_options(table: Table) -> None:
@@ -226,13 +218,14 @@ def _check_places(table: Table) -> None:
 
 def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:
     key, cure, value = option.key, option.default, table.options.get(option.key)
-    shown = f"{key} = {value!r}"
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
+    why = f"{what} ({key} = {value!r}). {how} if the table may change, or write to another table."
+    return _refusal(table, option, why, value)
+
+
+def _refusal(table: Table, option: Option[Any], what: str, value: Any, **context: Any) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"{table.location} {what} ({shown}). {how} if the table may change, or write to another table.",
-        table=table.location,
-        option=key,
-        value=value,
+        f"{table.location} {what}", table=table.location, option=option.key, value=value, **context
     )
 
 
