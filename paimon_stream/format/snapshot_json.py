@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NewType
 
-from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.errors import UnknownVersion
 from paimon_stream.format.json_text import parse_json, understanding
 from paimon_stream.format.names import checked_name
 
@@ -119,6 +119,7 @@ _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
 _NAMES: Final = (
     "base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics",
 )  # fmt: skip
+_KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 
 
@@ -153,30 +154,25 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored. Raises
     `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be, `UnknownVersion` for a
     version above 3."""
+    values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
-    if not isinstance(node, dict):
-        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {cure}", path=path)
-    values: dict[str, Any] = {}
-    for attribute, key, kind, always in _FIELDS:
-        value = node.get(key)
-        if value is None:
-            if always and key not in _OPTIONAL_ON_READ:
-                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot. {cure}", path=path)
-            if always:
-                values[attribute] = _OPTIONAL_ON_READ[key]
-            continue
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
-            raise CorruptMetadata(f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {cure}", path=path)
-        values[attribute] = value
-    if values["version"] > VERSION:
-        raise UnknownVersion(
-            f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it.", path=path
-        )
-    try:
-        values["commit_kind"] = CommitKind(values["commit_kind"])
-    except ValueError:
-        raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path) from None
+        for attribute, key, kind, always in _FIELDS:
+            value = node.get(key)
+            if value is None:
+                if always:
+                    values[attribute] = _OPTIONAL_ON_READ[key]
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
+                raise ValueError(f"{key!r} is {value!r:.80}, not of type {kind.__name__}")
+            values[attribute] = value
+        if values["version"] > VERSION:
+            version = values["version"]
+            text = f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it."
+            raise UnknownVersion(text, path=path)
+        if values["commit_kind"] not in _KINDS:
+            raise ValueError(f"the commit kind {values['commit_kind']!r:.80} is unknown")
+    values["commit_kind"] = CommitKind(values["commit_kind"])
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
