@@ -116,9 +116,7 @@ _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("next_row_id", "nextRowId", int, False),
     ("operation", "operation", str, False),
 )
-_NAMES: Final = (
-    "base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics",
-)  # fmt: skip
+_NAMES: Final = ("base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics")
 _KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 

@@ -37,10 +37,9 @@ _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ),
     "azure": (
         ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
-        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
-         "AZURE_STORAGE_MASTER_KEY"),
+        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
     ),
-}  # fmt: skip
+}
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
