@@ -37,10 +37,9 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
-from paimon_stream.table.lineage import published_after
+from paimon_stream.table.lineage import published_after, rolled_back
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.rolled_back import rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 

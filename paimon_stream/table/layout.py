@@ -20,9 +20,9 @@ from paimon_stream.format.names import (
     is_bucket,
     is_bucket_folder,
     is_partition_folder,
+    partition_path,
     wrong_with,
 )
-from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.options import (

@@ -8,8 +8,7 @@ from typing import Any, Final
 from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
-from paimon_stream.format.names import POSTPONE_BUCKET
-from paimon_stream.format.partition_path import check_partition_key
+from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec
