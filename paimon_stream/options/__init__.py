@@ -16,7 +16,6 @@ from paimon_stream.options.checks import sink_options as sink_options
 from paimon_stream.options.checks import store_options as store_options
 from paimon_stream.options.checks import table_options as table_options
 from paimon_stream.options.of_compaction import *  # noqa: F403 - every option that is declared there
-from paimon_stream.options.of_merging import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.of_sinks import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.of_stores import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.of_tables import *  # noqa: F403 - every option that is declared there

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
+from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables, of_unsupported_features
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -38,7 +38,7 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    modules = (of_tables, of_compaction, of_unsupported_features, of_merging)
+    modules = (of_tables, of_compaction, of_unsupported_features)
     return tuple(one for module in modules for one in _declared(module))
 
 
