@@ -7,7 +7,7 @@ durable when it is answered. The atomic create is a PUT on the condition that th
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
@@ -109,11 +109,8 @@ class ObjectStorage(OneByOne):
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
-        key = self._requests.key(path)
-        try:
-            self._requests.ask("delete", path, lambda obstore, store: obstore.delete(store, key))
-        except NotFound:
-            return
+        with suppress(NotFound):
+            self._requests.call("delete", path, "delete")
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for

@@ -160,25 +160,21 @@ def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], C
         if settings.profile is not None or settings.role:
             return _tried(_Boto3(settings.location, settings.profile, keys, settings.role, config.get("region")))
         if keys[0] is not None:
-            return _Fixed({"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2]})
+            return _fixed(access_key_id=keys[0], secret_access_key=keys[1], token=keys[2])
         return None
     names = {"bearer_token": "token"} if settings.kind == "gcs" else _AZURE_KEYS
     for name, called in names.items():
         value = config.pop(name, None)
         if value is not None:
-            return _Fixed({called: value})
+            return _fixed(**{called: value})
     return None
 
 
 _AZURE_KEYS: Final = {"token": "token", "account_key": "access_key", "sas_key": "sas_token"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Fixed:
-    credential: Credential
-
-    def __call__(self) -> Credential:
-        return {**self.credential, "expires_at": None}
+def _fixed(**credential: Any) -> Callable[[], Credential]:
+    return lambda: {**credential, "expires_at": None}
 
 
 @dataclass(slots=True, repr=False)
