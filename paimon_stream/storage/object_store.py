@@ -117,8 +117,9 @@ class ObjectStorage(OneByOne):
         many is refused, each of its files is deleted by itself, so that the error of each is known."""
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
-        failed: dict[str, PaimonStreamError] = {}
-        good = [path for path in dict.fromkeys(paths) if self._is_key(path, failed)]
+        every = dict.fromkeys(paths)
+        failed = delete_each(self._requests.key, every)  # deletes nothing: finds the paths that are no keys
+        good = [path for path in every if path not in failed]
         groups = [good[start : start + PAGE] for start in range(0, len(good), PAGE)]
         for found in self.together([partial(self._deleted_together, group) for group in groups]):
             failed.update(found)
@@ -141,13 +142,6 @@ class ObjectStorage(OneByOne):
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of the requests, which are in flight at once."""
         return at_once(requests)
-
-    def _is_key(self, path: str, failed: dict[str, PaimonStreamError]) -> bool:
-        try:
-            self._requests.key(path)
-        except InvalidOption as why:
-            failed[path] = why
-        return path not in failed
 
     def _deleted_together(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         keys = [self._requests.key(path) for path in paths]
