@@ -143,7 +143,7 @@ def removal_of_tag(path: str) -> str:
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
     for folder in storage.list_folders(OWN_FOLDER):
-        journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
+        journal = Journal(storage, "", f"{OWN_FOLDER}/{folder}")
         for batch in journal.batches():
             entry = journal.read(batch)
             if entry is not None:  # else its batch was published since the listing

@@ -271,7 +271,7 @@ def _consumers(folder: str) -> None:
 
 
 def _no_journal(folder: str) -> None:
-    assert Journal.in_folder(LocalStorage(folder), "_paimon_stream/u").batches() == []
+    assert Journal(LocalStorage(folder), "u").batches() == []
 
 
 def _journal(body: dict[str, Any]) -> Case:
