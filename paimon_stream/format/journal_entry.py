@@ -77,18 +77,7 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:
     """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
-    return encode_checksummed(_KIND, _to_json(entry))
-
-
-def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
-    """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
-    body = decode_checksummed(_KIND, data, path)
-    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
-        return _from_json(body, path)
-
-
-def _to_json(entry: JournalEntry) -> dict[str, Any]:
-    return {
+    body = {
         **{key: getattr(entry, attribute) for attribute, key, _ in _FIELDS},
         "messageVersion": CommitMessage.VERSION,
         "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
@@ -100,6 +89,14 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
         "overwrites": entry.overwrites,
         **({} if entry.newest is None else {"newest": _ref_to_json(entry.newest)}),
     }
+    return encode_checksummed(_KIND, body)
+
+
+def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
+    """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
+    body = decode_checksummed(_KIND, data, path)
+    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
+        return _from_json(body, path)
 
 
 def _checked(message: CommitMessage, path: str) -> CommitMessage:

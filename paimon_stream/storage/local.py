@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound, StorageError
 from paimon_stream.runtime import IdSource, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path, parents
 from paimon_stream.storage.os_files import (
     CheckedFile,
     Output,
@@ -28,6 +28,7 @@ from paimon_stream.storage.os_files import (
     sync_folder_of,
     translated,
     write_new,
+    write_whole,
     writing,
 )
 
@@ -97,7 +98,7 @@ class LocalStorage(OneByOne):
                     except FileExistsError:
                         self.write(path, data)
                         continue
-                created[-1].write_whole(data)
+                write_whole(created[-1].write, data)
             close_files(created)
         except BaseException:
             for file in created:
@@ -165,7 +166,7 @@ class LocalStorage(OneByOne):
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
         self._full(path)
-        return is_link_below(self.root, path)
+        return any(os.path.islink(f"{self.root}/{one}") for one in (path, *parents(path)))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A buffered stream for a new file; see `Storage.open_output`. The name is taken at once."""
@@ -306,16 +307,6 @@ def delete_below(root: str, path: str) -> None:
         _delete(at, name)
     finally:
         os.close(at)
-
-
-def is_link_below(root: str, path: str) -> bool:
-    """Whether the path, or a folder above it that is below the root, is a symbolic link."""
-    full = root
-    for part in path.split("/"):
-        full = f"{full}/{part}"
-        if os.path.islink(full):
-            return True
-    return False
 
 
 def _inner(at: int, folder: str, full: str) -> int:

@@ -34,10 +34,6 @@ class CheckedFile(io.FileIO):
         with writing(self.full):
             return super().write(data)
 
-    def write_whole(self, data: bytes) -> None:
-        """Writes all of the data."""
-        _write_whole(self.write, data)
-
     def close(self) -> None:
         """Syncs the file, unless it is being removed, and closes it."""
         if self.closed:
@@ -117,7 +113,7 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
     """Creates a file with the data, and syncs it if `synced`. Raises `OSError` untranslated."""
     descriptor = _open_new(full)
     try:
-        _write_whole(partial(os.write, descriptor), data)
+        write_whole(partial(os.write, descriptor), data)
         if synced:
             os.fsync(descriptor)
     finally:
@@ -158,7 +154,7 @@ def _make_folder(folder: str) -> None:
     _sync(os.path.dirname(folder))
 
 
-def _write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
+def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
     """Writes all of the data, however little the system accepts at a time."""
     rest = memoryview(data)
     while rest:
