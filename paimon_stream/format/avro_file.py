@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
-from paimon_stream.format.decompress import CODECS, decompressed
+from paimon_stream.format.raw_bytes import CODECS, ByteCursor, decompressed, unzigzag
 
 MOST_PLAIN: Final = 16 << 20
 """The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 
 TAIL: Final = 8
 """Bytes at the end of a Parquet file: the length of the footer, and the magic number."""

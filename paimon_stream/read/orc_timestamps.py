@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 from paimon_stream.read.zones import is_utc, offsets
 
