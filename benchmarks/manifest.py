@@ -13,12 +13,12 @@ from typing import Any
 
 import fastavro
 
-from paimon_stream.format.avro_file import compressor, read_file
+from paimon_stream.format.avro_file import blocks_of, compressor
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import (
-    chunks,
+    ENTRIES_PER_BLOCK,
     decode_entries_of,
     decode_manifest,
     encode_entries,
@@ -26,6 +26,7 @@ from paimon_stream.format.manifest_avro import (
 )
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.types import parse_type
+from paimon_stream.storage.read_ahead import in_groups
 
 TYPES = [parse_type(text) for text in ("BIGINT", "STRING", "DOUBLE", "TIMESTAMP(6)", "STRING")]
 PARTITION = [parse_type("STRING")]
@@ -34,7 +35,8 @@ PARTITION = [parse_type("STRING")]
 def encode_manifest(some: list[ManifestEntry], compression: str) -> bytes:
     """A whole manifest, as a commit writes it."""
     codec = compressor(compression, 1)
-    return manifest_of_blocks([one for few in chunks(some) for one in encode_entries(few, codec)], codec)
+    groups = in_groups(some, ENTRIES_PER_BLOCK)
+    return manifest_of_blocks([one for few in groups for one in encode_entries(few, codec)], codec)
 
 
 def entries(count: int) -> list[ManifestEntry]:
@@ -94,7 +96,7 @@ def main(count: int) -> None:
         return out.getvalue()
 
     theirs = best("fastavro.writer, no zstd", generic, count)
-    ours, other = (b"".join(block.data for block in read_file(one, "x").blocks) for one in (plain, theirs))
+    ours, other = (b"".join(block.data for block in blocks_of(one, "x")[1]) for one in (plain, theirs))
     assert ours == other
     print(f"{len(data):,} bytes, {len(data) / count:.0f} per entry")
 

@@ -159,8 +159,9 @@ class InvalidData(PaimonStreamError):
     It grows while more of a batch is checked. So `pattern`, the text from which the message is made, has
     `ROWS` or `PLACES` where the number belongs. Both hold characters that no name holds.
 
-    >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1) >>> print(found,
-    found.recounted(6)) Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
+    >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
+    >>> print(found, found.recounted(6))
+    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
     """
 
     def __init__(self, message: str, **context: Any) -> None:

@@ -15,8 +15,7 @@ from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, of_checkpo
 from paimon_stream.api.earlier_columns import judge_columns
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint

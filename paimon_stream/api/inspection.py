@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
-from paimon_stream.format.snapshot_marks import Marks, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot

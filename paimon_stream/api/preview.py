@@ -9,7 +9,7 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.format.entries import FileKind
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_values import partition_by_column
+from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.table.layout import Layout
-from paimon_stream.table.partition_values import partition_by_column
+from paimon_stream.table.partition_value import partition_by_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

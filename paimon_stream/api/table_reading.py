@@ -17,8 +17,7 @@ from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
-from paimon_stream.table.partition_spec import parse_partition
+from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 

@@ -12,8 +12,7 @@ from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, say
 from paimon_stream.cli.text import iso, listed, moment
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
-from paimon_stream.format.snapshot_marks import own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, own_properties
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.retry import Patience, RetryPolicy
-from paimon_stream.commit.stage import Names, Staged
+from paimon_stream.commit.stage import Staged
 from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, SharedCheckpoint, TableReplaced
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_merge import Merged
 
 
@@ -30,7 +31,7 @@ class Attempts:
         location: str,
         request: CommitRequest,
         source: ChangeSource,
-        names: Names,
+        names: NameSource,
         policy: RetryPolicy,
         runtime: Runtime,
     ) -> None:

@@ -43,7 +43,7 @@ from paimon_stream.commit.request import (
 )
 from paimon_stream.commit.retry import RetryPolicy
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.commit.stage import Names, Staged, Stager, discard
+from paimon_stream.commit.stage import Staged, Stager, discard
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
@@ -59,7 +59,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
-from paimon_stream.table.layout import SNAPSHOT_FOLDER, manifest_path
+from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages
 from paimon_stream.table.schema import SchemaStore
@@ -136,7 +136,7 @@ class Committer:
         first snapshot was published raises nothing; see `Published`.
         """
         check_messages(self._layout, request.messages, self._location)
-        names = Names(request.stage_uuid)
+        names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
         if self._sequences is not None:
             # A merge decides by these numbers, so the writer's numbers stay.
@@ -155,7 +155,7 @@ class Committer:
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
 
-    def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
+    def _publish_one(self, request: CommitRequest, source: ChangeSource, names: NameSource) -> Outcome:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from paimon_stream.errors import UnsupportedTable
-from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.snapshot_marks import is_ours
+from paimon_stream.format.snapshot_json import Snapshot, is_ours
 from paimon_stream.options import COMMIT_GUARD
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.location import KIND_OF, scheme_of

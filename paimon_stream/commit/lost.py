@@ -12,8 +12,7 @@ from typing import Any
 from paimon_stream.errors import CorruptMetadata, StorageError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import is_ours
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, is_ours
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.location import KIND_OF, scheme_of
 from paimon_stream.table.lineage import published_after

@@ -32,8 +32,7 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
-from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
+from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)

@@ -1,14 +1,14 @@
 """Staging: writes everything that a snapshot refers to, before the snapshot itself.
 
 Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is drawn from
-the commit's `Names` before its file is written, so that `Names.drawn` covers all files that may exist. The
+the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers all files that may exist. The
 resulting snapshot refers only to durable files, and takes over from its base what the commit does not change
 (semantics.md §1.5, §2.3 steps 6-11).
 """
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from paimon_stream.commit.index_changes import apply_index_changes
@@ -31,18 +31,6 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Names(NameSource):
-    """The names of one commit's staged metadata, and a record of all that were drawn."""
-
-    drawn: list[str] = field(default_factory=list, init=False)
-
-    def _next(self, kind: str) -> str:
-        name = NameSource._next(self, kind)
-        self.drawn.append(name)
-        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +87,7 @@ class Stager:
         base: Base,
         changes: Changes,
         request: CommitRequest,
-        names: Names,
+        names: NameSource,
         earlier: Merged | None,
         *,
         schema_id: int,
@@ -122,11 +110,11 @@ class Stager:
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
         delta_metas = writer.write(changes.entries, names)
-        base_list, delta_list = names.manifest_list(), names.manifest_list()
+        base_list, delta_list = names.next("manifest-list"), names.next("manifest-list")
         base_size = writer.write_list(base_list, base_metas)
         delta_size = writer.write_list(delta_list, delta_metas)
         changelog_metas = writer.write(changes.changelog, names)
-        changelog_list = names.manifest_list() if changes.changelog else None
+        changelog_list = names.next("manifest-list") if changes.changelog else None
         changelog_size = None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
         before = base.snapshot
         marks = [one.watermark for one in (request, before) if one is not None and one.watermark is not None]
@@ -166,7 +154,7 @@ class Stager:
         )
 
     def _index_manifest(
-        self, before: Snapshot | None, changes: Changes, writer: ManifestWriter, names: Names
+        self, before: Snapshot | None, changes: Changes, writer: ManifestWriter, names: NameSource
     ) -> str | None:
         """The base's index manifest, or a new one if index files change."""
         old = None if before is None else before.index_manifest
@@ -174,7 +162,7 @@ class Stager:
             return old
         present = () if old is None else self._manifests.index_entries(old)
         live = apply_index_changes(present, changes.index, bucketed=self._bucketed, location=self._storage.location)
-        name = names.index_manifest()
+        name = names.next("index-manifest")
         writer.write_index(name, live)
         return name
 

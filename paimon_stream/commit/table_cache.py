@@ -22,7 +22,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -24,8 +24,7 @@ from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Publis
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import VERSION_MARK, Marks
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Marks, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage

@@ -52,7 +52,7 @@ from paimon_stream.reports import silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

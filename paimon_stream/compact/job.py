@@ -44,7 +44,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_values import partition_by_column
+from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.task import WriteSpec

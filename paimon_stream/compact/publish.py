@@ -14,12 +14,11 @@ from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
 from paimon_stream.errors import CommitUnknown, NotFound, PaimonStreamError
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table
 from paimon_stream.table.vectors import Vector, vector_entries, vectors_of
 

@@ -10,13 +10,13 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
-from paimon_stream.format.decompress import CODECS, decompressed
+from paimon_stream.format.raw_bytes import CODECS, ByteCursor, decompressed, unzigzag
 
 MOST_PLAIN: Final = 16 << 20
 """The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after
@@ -53,14 +53,6 @@ class AvroBlock(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroFile:
-    """The content of a file: the text of its writer schema, and its decompressed blocks."""
-
-    schema: str
-    blocks: tuple[AvroBlock, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Compressor:
     """The function that compresses blocks, and the codec's name in the header."""
 
@@ -74,23 +66,12 @@ def compressor(compression: str, level: int) -> Compressor:
     `zstd` stands for Avro's `zstandard`; all other names are Avro's own. Raises `InvalidOption` for names
     that Java cannot read either, among them `none` and `lz4` (format.md §4.1).
     """
-    match compression.strip().lower():
-        case "zstd" | "zstandard":
-            zstd = pa.Codec("zstd", compression_level=level)
-            return Compressor(codec="zstandard", compress=lambda data: _arrow(zstd, data))
-        case "null":
-            return Compressor(codec="null", compress=lambda data: data)
-        case "deflate":
-            return Compressor(codec="deflate", compress=_deflate)
-        case "snappy":
-            snappy = pa.Codec("snappy")
-            return Compressor(
-                codec="snappy", compress=lambda data: _arrow(snappy, data) + zlib.crc32(data).to_bytes(4, "big")
-            )
-        case "bzip2":
-            return Compressor(codec="bzip2", compress=bz2.compress)
-        case "xz":
-            return Compressor(codec="xz", compress=lzma.compress)
+    word = compression.strip().lower()
+    if word in ("zstd", "zstandard"):
+        zstd = pa.Codec("zstd", compression_level=level)
+        return Compressor(codec="zstandard", compress=partial(zstd.compress, asbytes=True))
+    if word in _COMPRESS:
+        return Compressor(codec=word, compress=_COMPRESS[word])
     raise InvalidOption(
         f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one "
         "of zstd, snappy, deflate, bzip2, xz, null.",
@@ -99,14 +80,23 @@ def compressor(compression: str, level: int) -> Compressor:
     )
 
 
-def _arrow(codec: pa.Codec, data: bytes) -> bytes:
-    made: bytes = codec.compress(data, asbytes=True)
-    return made
+def _snappy(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
+    return packed + zlib.crc32(data).to_bytes(4, "big")
 
 
 def _deflate(data: bytes) -> bytes:
     stream = zlib.compressobj(wbits=_DEFLATE_WINDOW)
     return stream.compress(data) + stream.flush()
+
+
+_COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
 
 
 def zigzag(number: int) -> bytes:
@@ -149,17 +139,10 @@ def encode_block(block: AvroBlock, sync: bytes) -> bytes:
     return b"".join([zigzag(block.records), zigzag(len(block.data)), block.data, sync])
 
 
-def read_file(data: bytes, path: str) -> AvroFile:
-    """Reads a whole file in any of Avro's codecs. `path` is for messages. Raises `CorruptMetadata` if the bytes are not
-    a whole Avro file, `UnsupportedFeature` for an unknown codec."""
-    schema, blocks = blocks_of(data, path)
-    return AvroFile(schema=schema, blocks=tuple(blocks))
-
-
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a metadata file given as bytes, and its blocks, decompressed one at a time. A file that would hold
-    far more than its size allows is `CorruptMetadata`. Raises what `read_file` raises, also while the blocks are
-    iterated."""
+    """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks, decompressed one at a
+    time. `path` is for messages. Raises `CorruptMetadata` if the bytes are not a whole Avro file or would hold far more
+    than their size allows, `UnsupportedFeature` for an unknown codec, also while the blocks are iterated."""
     cursor = _Cursor(data, path)
     schema, codec, sync = _opened(cursor)
     return schema, _metadata_blocks(cursor, codec, sync)
@@ -181,7 +164,7 @@ def decompress(codec: str, data: bytes, path: str) -> bytes:
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file. Raises what
-    `read_file` raises, also while the blocks are iterated."""
+    `blocks_of` raises, also while the blocks are iterated."""
     cursor = _SourceCursor(source, path)
     schema, codec, sync = _opened(cursor)
     return schema, _data_blocks(cursor, codec, sync)

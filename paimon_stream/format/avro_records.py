@@ -15,8 +15,7 @@ import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, corrupt, zigzag
-from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array, without_logical_types
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.json_text import in_words, parse_json
 
 BlockReader: TypeAlias = Callable[
     [bytes, int, int, Callable[[bytes], bool] | None, Callable[[int], None]], list[tuple[Any, ...]]
@@ -142,9 +141,14 @@ def _checked_schemas(text: str, wanted: bytes, size: int, path: str) -> _Schemas
 def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
     """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files of a table
     have few different schemas, and checking one takes longer than reading a small file."""
-    written, meant = _array_of(text), json.loads(wanted)
+    items, meant = without_logical_types(text), json.loads(wanted)
+    written = parsed_array(items, _MOST_EMPTY)
     problem = _misfit(meant, written["items"])
-    return problem or _Schemas(written, _read_as(text, meant), written == _array_of(wanted.decode()))
+    if problem:
+        return problem
+    fewer = _projected(items, meant)  # no memory is spent on fields that are not wanted
+    read = None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
+    return _Schemas(written, read, written == parsed_array(_without(meant), _MOST_EMPTY))
 
 
 def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget) -> Iterator[Mapping[str, Any]]:
@@ -187,20 +191,8 @@ def _at_once(value: Any, budget: _Budget) -> int:
     return 0
 
 
-def _array_of(text: str) -> Any:
-    """The parsed schema of an array of the file's records."""
-    return parsed_array(without_logical_types(text), _MOST_EMPTY)
-
-
-def _read_as(text: str, wanted: Any) -> Any:
-    """The parsed schema of an array of the records without the fields that are not wanted, so that no memory
-    is spent on them; None if there are no such fields."""
-    items = without_logical_types(text)
-    fewer = _projected(items, wanted)
-    return None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
-
-
 def _projected(node: Any, wanted: Any) -> Any:
+    """The schema without the fields that are not wanted."""
     wanted = wanted[1] if isinstance(wanted, list) else wanted
     if isinstance(node, list):
         return [one if one == "null" else _projected(one, wanted) for one in node]
@@ -253,3 +245,68 @@ def _family(type_: Any) -> Any:
             return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
         return _family(type_["type"])
     return "long" if type_ == "int" else type_
+
+
+# -- schemas of any file ------------------------------------------------------------------------------
+#
+# A decoder follows the schema of the file, so a crafted schema can let a few bytes stand for any number of
+# values. Such schemas are refused before anything is decoded.
+
+SCHEMA_ERRORS: Final = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+"""What fastavro raises on a schema that is not valid, besides Python's own errors."""
+
+_MOST_EMPTY_IN_DATA: Final = 16
+"""The most values without bytes in a row of data. Paimon writes none, except for a ROW without members."""
+
+_NAMED: Final = ("record", "error", "fixed", "enum")
+
+
+def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
+    """The parsed schema of an array of such records. `most_empty` is the most values without bytes in one. Raises
+    `ValueError` for a type that holds itself, because its values could nest without end, and for an array of values or
+    many members without bytes, because nothing but their number says how many there are. Raises one of `SCHEMA_ERRORS`,
+    or an error of Python, for a schema that is not valid."""
+    parsed = fastavro.parse_schema({"type": "array", "items": items})
+    _weigh(parsed["items"], {"null": (True, 1)}, most_empty)
+    return parsed
+
+
+def without_logical_types(text: str) -> Any:
+    """The schema with this text, without logical types: values are wanted as they are stored. Raises `ValueError`."""
+    return _without(parse_json(text))
+
+
+def _without(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without(value) for key, value in node.items() if key != "logicalType"}
+    if isinstance(node, list):
+        return [_without(one) for one in node]
+    return node
+
+
+def _weigh(node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int) -> tuple[bool, int]:
+    """Whether all values of a type have no bytes, and how many values without bytes one value of it holds.
+    `known` says so of named types; None for those that are not finished."""
+    if isinstance(node, str):
+        found = known.get(node, (False, 0))
+        if found is None:
+            raise ValueError(f"the type {node[:80]!r} holds itself")
+        return found
+    if isinstance(node, list):  # a union has a byte that says which of its types comes
+        return False, sum(_weigh(one, known, most_empty)[1] for one in node if one != "null")
+    kind = node["type"]
+    if kind in ("array", "map"):
+        empty, inside = _weigh(node["items" if kind == "array" else "values"], known, most_empty)
+        if empty and kind == "array":
+            raise ValueError("an array in it has values without bytes")
+        return False, inside
+    if kind not in _NAMED:
+        return _weigh(kind, known, most_empty)
+    known[node["name"]] = None
+    parts = [_weigh(one["type"], known, most_empty) for one in node.get("fields", ())]
+    empty = node["size"] == 0 if kind == "fixed" else kind != "enum" and all(one for one, _ in parts)
+    inside = sum(count for _, count in parts) + empty
+    if inside > most_empty:
+        raise ValueError(f"more than {most_empty} of its values have no bytes")
+    known[node["name"]] = empty, inside
+    return empty, inside

@@ -12,11 +12,12 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-from paimon_stream.errors import FormatError, InvalidData
+from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file, encode_index_file
-from paimon_stream.format.message_input import INT, MessageInput
 
+_INT: Final = struct.Struct(">i")  # numbers are big endian, as in Java's DataOutput
+_READABLE: Final = (11, 12)
 _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
@@ -81,7 +82,7 @@ class CommitMessage:
     @staticmethod
     def deserialize(data: bytes, version: int = VERSION) -> "CommitMessage":
         """The message that makes up all of these bytes. Raises `FormatError`, `UnknownVersion`."""
-        source = MessageInput(data, version)
+        source = _Input(data, version)
         message = _read(source)
         source.finish()
         return message
@@ -94,16 +95,67 @@ class CommitMessage:
         for message in messages:
             _write(message, out)
             count += 1
-        out[0] = INT.pack(count)
+        out[0] = _INT.pack(count)
         return b"".join(out)
 
     @staticmethod
     def deserialize_all(data: bytes, version: int = VERSION) -> "tuple[CommitMessage, ...]":
         """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
-        source = MessageInput(data, version)
+        source = _Input(data, version)
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
         source.finish()
         return messages
+
+
+class _Input:
+    """Bytes that hold messages of one version, and the current position. Every step checks that enough bytes are left
+    before it creates anything from them, else it raises `FormatError`."""
+
+    __slots__ = ("at", "data", "version")
+
+    def __init__(self, data: bytes, version: int) -> None:
+        if version not in _READABLE:
+            raise UnknownVersion(
+                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. Commit them "
+                "with the release that made them.",
+                version=version,
+            )
+        self.version = version
+        self.data = data
+        self.at = 0
+
+    def number(self) -> int:
+        at = self.at
+        if at + _INT.size > len(self.data):
+            raise self._cut_off(_INT.size)
+        self.at = at + _INT.size
+        value: int = _INT.unpack_from(self.data, at)[0]
+        return value
+
+    def count(self, smallest: int) -> int:
+        """The number of entries that follow, each of at least `smallest` bytes: a wrong number is noticed at once."""
+        count = self.number()
+        if count < 0 or count * smallest > len(self.data) - self.at:
+            raise FormatError(f"A commit message of {len(self.data)} bytes cannot hold {count} entries.")
+        return count
+
+    def take(self, size: int) -> bytes:
+        start, end = self.at, self.at + size
+        if size < 0 or end > len(self.data):
+            raise self._cut_off(size)
+        self.at = end
+        return self.data[start:end]
+
+    def rows(self, smallest: int) -> list[bytes]:
+        """A list of rows of at least `smallest` bytes, each with its length."""
+        return [self.take(self.number()) for _ in range(self.count(smallest))]
+
+    def finish(self) -> None:
+        if self.at != len(self.data):
+            raise FormatError(f"{len(self.data) - self.at} bytes follow the end of a commit message.")
+
+    def _cut_off(self, size: int) -> FormatError:
+        return FormatError(f"A commit message is cut off: {size} bytes at {self.at} of {len(self.data)}.")
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
@@ -118,11 +170,11 @@ def _write(message: "CommitMessage", out: list[bytes]) -> None:
         out.append(message._read_from)
         return
     try:
-        out.append(INT.pack(len(message.partition)))
+        out.append(_INT.pack(len(message.partition)))
         out.append(message.partition)
-        out.append(INT.pack(message.bucket))
+        out.append(_INT.pack(message.bucket))
         total = message.total_buckets
-        out.append(b"\0" if total is None else b"\1" + INT.pack(total))
+        out.append(b"\0" if total is None else b"\1" + _INT.pack(total))
     except struct.error as why:
         raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
     files = _FILES_OF(message)
@@ -131,29 +183,30 @@ def _write(message: "CommitMessage", out: list[bytes]) -> None:
             out.append(_EMPTY_INCREMENT)
             continue
         for some, encode in zip(increment, _ENCODERS, strict=True):
-            out.append(INT.pack(len(some)))
+            out.append(_INT.pack(len(some)))
             for row in map(encode, some):
-                out += (INT.pack(len(row)), row)
+                out += (_INT.pack(len(row)), row)
 
 
-def _read(source: MessageInput) -> "CommitMessage":
-    start = source.position
+def _read(source: _Input) -> "CommitMessage":
+    start = source.at
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
     bucket = source.number()
-    total_buckets = source.number() if source.flag() else None
+    total_buckets = source.number() if source.take(1) != b"\0" else None
     lists = (*_increment(source), *_increment(source))
     files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
     message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total_buckets, **files)
     if source.version == CommitMessage.VERSION:
-        object.__setattr__(message, "_read_from", source.since(start))
+        object.__setattr__(message, "_read_from", source.data[start : source.at])
     return message
 
 
-def _increment(source: MessageInput) -> _Increment:
+def _increment(source: _Input) -> _Increment:
     """The five lists of files of a write or of a compaction."""
-    if source.take_if(_EMPTY_INCREMENT):
+    if source.data.startswith(_EMPTY_INCREMENT, source.at):
+        source.at += len(_EMPTY_INCREMENT)
         return _NO_INCREMENT
     data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]
     decode = partial(decode_index_file, version=source.version)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata
-from paimon_stream.format.byte_cursor import ByteCursor
 from paimon_stream.format.entries import DeletionRange
+from paimon_stream.format.raw_bytes import ByteCursor
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Row positions in a data file, ascending."""

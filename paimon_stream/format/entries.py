@@ -90,8 +90,7 @@ class DataFileMeta:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionRange:
+class DeletionRange(NamedTuple):
     """The position of one data file's deletion vector in an index file; `offset` and `length` are bytes."""
 
     data_file: str
@@ -100,8 +99,7 @@ class DeletionRange:
     cardinality: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GlobalIndexMeta:
+class GlobalIndexMeta(NamedTuple):
     """The rows and the column that a global index file covers. `source_meta` exists from message version 12 on."""
 
     row_range_start: int

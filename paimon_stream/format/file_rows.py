@@ -257,58 +257,47 @@ _INDEX: Final = {
 
 def encode_index_file(file: IndexFileMeta) -> bytes:
     """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot hold."""
-    deletions, found, covered = file.deletions, file.global_index, None
-    if found is not None:
-        if found.source_meta is not None:
-            raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
-        covered = (
-            found.row_range_start,
-            found.row_range_end,
-            found.index_field_id,
-            found.extra_field_ids,
-            found.index_meta,
-        )
-    ranges = None
-    if deletions is not None:
-        ranges = [(one.data_file, one.offset, one.length, one.cardinality) for one in deletions]
-    values = (file.index_type, file.file_name, file.file_size, file.row_count, ranges, file.external_path)
-    return encode_row(_INDEX[11], (*values, covered))
+    covered = file.global_index
+    if covered is not None and covered.source_meta is not None:
+        raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
+    values = (file.index_type, file.file_name, file.file_size, file.row_count, file.deletions, file.external_path)
+    return encode_row(_INDEX[11], (*values, None if covered is None else covered[:-1]))
 
 
 def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
     """The index file that a row describes, in a message of version 11 or 12. Raises `FormatError`."""
-    kind, name, size, rows, deletions, path, covered = decode_row(_INDEX[version], data)
+    values = decode_row(_INDEX[version], data)
+    try:
+        return index_file_of(*values)
+    except ValueError as why:
+        raise FormatError(str(why)) from None
+
+
+def index_file_of(
+    kind: Any, name: Any, size: Any, rows: Any, deletions: Any, path: str | None, covered: Sequence[Any] | None
+) -> IndexFileMeta:
+    """The index file with these values. `deletions` and `covered` are the values of deletion ranges and of a global
+    index. Raises `ValueError` for a value that must not be NULL."""
     _require("index file", kind, name, size, rows)
+    ranges = [one or (None,) * 4 for one in deletions or ()]
+    for one in ranges:
+        _require("deletion vector", *one[:3])
+    found = None
+    if covered is not None:
+        start, end, field, extra, *others = covered
+        _require("global index", start, end, field, *(extra or ()))
+        found = GlobalIndexMeta(start, end, field, None if extra is None else tuple(extra), *others)
     return IndexFileMeta(
         index_type=kind,
         file_name=name,
         file_size=size,
         row_count=rows,
-        deletions=None if deletions is None else tuple(map(_deletion_range, deletions)),
+        deletions=None if deletions is None else tuple(DeletionRange(*one) for one in ranges),
         external_path=path,
-        global_index=None if covered is None else _global_index(covered),
-    )
-
-
-def _deletion_range(row: tuple[Any, ...] | None) -> DeletionRange:
-    file, offset, length, cardinality = row or (None,) * 4
-    _require("deletion vector", file, offset, length)
-    return DeletionRange(data_file=file, offset=offset, length=length, cardinality=cardinality)
-
-
-def _global_index(row: Sequence[Any]) -> GlobalIndexMeta:
-    start, end, field, extra, meta, *source = row
-    _require("global index", start, end, field, *(extra or ()))
-    return GlobalIndexMeta(
-        row_range_start=start,
-        row_range_end=end,
-        index_field_id=field,
-        extra_field_ids=None if extra is None else tuple(extra),
-        index_meta=meta,
-        source_meta=source[0] if source else None,
+        global_index=found,
     )
 
 
 def _require(what: str, *values: Any) -> None:
-    if any(value is None for value in values):
-        raise FormatError(f"The row of a {what} has NULL in a NOT NULL field.")
+    if None in values:
+        raise ValueError(f"The row of a {what} has NULL in a NOT NULL field.")

@@ -9,9 +9,10 @@ import fastavro
 
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file
 from paimon_stream.format.avro_records import read_records
-from paimon_stream.format.entries import DeletionRange, FileKind, GlobalIndexMeta, IndexFileMeta, IndexManifestEntry
+from paimon_stream.format.entries import FileKind, IndexManifestEntry
+from paimon_stream.format.file_rows import index_file_of
+from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
-from paimon_stream.format.unreadable import in_words
 
 DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that record which rows of data files are deleted."""
@@ -22,6 +23,14 @@ _FULL_BLOCK: Final = 1 << 20
 
 _TEXT: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
+
+# The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of their values.
+_FILE: Final = (
+    "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_ROW_COUNT", "_DELETIONS_VECTORS_RANGES", "_EXTERNAL_PATH",
+    "_GLOBAL_INDEX",
+)  # fmt: skip
+_RANGE: Final = ("f0", "f1", "f2", "_CARDINALITY")
+_COVERED: Final = ("_ROW_RANGE_START", "_ROW_RANGE_END", "_INDEX_FIELD_ID", "_EXTRA_FIELD_IDS", "_INDEX_META")
 
 
 def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression: str, level: int) -> bytes:
@@ -39,7 +48,9 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression:
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    file, covered = entry.file, entry.file.global_index
+    file = entry.file
+    # fastavro takes only lists as arrays.
+    covered = file.global_index and [list(one) if isinstance(one, tuple) else one for one in file.global_index[:-1]]
     return {
         "_VERSION": VERSION,
         "_KIND": int(FileKind.ADD),
@@ -51,20 +62,9 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
         "_ROW_COUNT": file.row_count,
         "_DELETIONS_VECTORS_RANGES": None
         if file.deletions is None
-        else [
-            {"f0": one.data_file, "f1": one.offset, "f2": one.length, "_CARDINALITY": one.cardinality}
-            for one in file.deletions
-        ],
+        else [dict(zip(_RANGE, one, strict=True)) for one in file.deletions],
         "_EXTERNAL_PATH": file.external_path,
-        "_GLOBAL_INDEX": None
-        if covered is None
-        else {
-            "_ROW_RANGE_START": covered.row_range_start,
-            "_ROW_RANGE_END": covered.row_range_end,
-            "_INDEX_FIELD_ID": covered.index_field_id,
-            "_EXTRA_FIELD_IDS": None if covered.extra_field_ids is None else list(covered.extra_field_ids),
-            "_INDEX_META": covered.index_meta,
-        },
+        "_GLOBAL_INDEX": covered and dict(zip(_COVERED, covered, strict=True)),
     }
 
 
@@ -80,35 +80,8 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
     if record["_KIND"] != FileKind.ADD:
         raise ValueError(f"kind {record['_KIND']}")
-    deletions, covered = record.get("_DELETIONS_VECTORS_RANGES"), record.get("_GLOBAL_INDEX")
-    return IndexManifestEntry(
-        partition=record["_PARTITION"],
-        bucket=record["_BUCKET"],
-        file=IndexFileMeta(
-            index_type=record["_INDEX_TYPE"],
-            file_name=record["_FILE_NAME"],
-            file_size=record["_FILE_SIZE"],
-            row_count=record["_ROW_COUNT"],
-            deletions=None if deletions is None else tuple(map(_deletion_range, deletions)),
-            external_path=record.get("_EXTERNAL_PATH"),
-            global_index=None if covered is None else _global_index(covered),
-        ),
-    )
-
-
-def _deletion_range(record: Mapping[str, Any]) -> DeletionRange:
-    return DeletionRange(
-        data_file=record["f0"], offset=record["f1"], length=record["f2"], cardinality=record.get("_CARDINALITY")
-    )
-
-
-def _global_index(record: Mapping[str, Any]) -> GlobalIndexMeta:
-    extra = record.get("_EXTRA_FIELD_IDS")
-    return GlobalIndexMeta(
-        row_range_start=record["_ROW_RANGE_START"],
-        row_range_end=record["_ROW_RANGE_END"],
-        index_field_id=record["_INDEX_FIELD_ID"],
-        extra_field_ids=None if extra is None else tuple(extra),
-        index_meta=record.get("_INDEX_META"),
-        source_meta=record.get("_SOURCE_META"),
-    )
+    kind, name, size, rows, deletions, path, covered = map(record.get, _FILE)
+    ranges = None if deletions is None else [one and [*map(one.get, _RANGE)] for one in deletions]
+    index = None if covered is None else [*map(covered.get, _COVERED)]
+    file = index_file_of(kind, name, size, rows, ranges, path, index)
+    return IndexManifestEntry(partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file)

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.json_text import integer, optional_text
+from paimon_stream.format.json_text import decode_checksummed, encode_checksummed, integer, optional_text, understanding
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef
-from paimon_stream.format.unreadable import understanding
 
 _KIND: Final = "journal"
 _CURE: Final = (
@@ -79,18 +77,7 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:
     """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
-    return encode_checksummed(_KIND, _to_json(entry))
-
-
-def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
-    """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
-    body = decode_checksummed(_KIND, data, path)
-    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
-        return _from_json(body, path)
-
-
-def _to_json(entry: JournalEntry) -> dict[str, Any]:
-    return {
+    body = {
         **{key: getattr(entry, attribute) for attribute, key, _ in _FIELDS},
         "messageVersion": CommitMessage.VERSION,
         "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
@@ -102,10 +89,17 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
         "overwrites": entry.overwrites,
         **({} if entry.newest is None else {"newest": _ref_to_json(entry.newest)}),
     }
+    return encode_checksummed(_KIND, body)
+
+
+def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
+    """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
+    body = decode_checksummed(_KIND, data, path)
+    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
+        return _from_json(body, path)
 
 
 def _checked(message: CommitMessage, path: str) -> CommitMessage:
-    """The same message if it names only files that a table can have."""
     for name in message.file_names():
         checked_name(name, path)
     return message

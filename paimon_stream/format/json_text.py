@@ -1,13 +1,20 @@
 """JSON of any origin, parsed in memory and time that its size bounds.
 
 Snapshots, schemas, tags, consumers, journals, Avro schemas and the files of a Spark checkpoint are all read
-by `parse_json`. Whatever is wrong with them is a `ValueError`, which `format/unreadable.py` puts into words.
+by `parse_json`. Whatever is wrong with them is a `ValueError`, which `understanding` puts into words, as it does
+for other content.
 """
 
+import hashlib
 import json
-from collections.abc import Callable
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Final
+
+from paimon_stream.errors import CorruptMetadata, FormatError, UnknownVersion
 
 MOST_JSON: Final = 16 << 20
 """The most bytes of a metadata file that is JSON. A schema of 50,000 columns has 5 MB."""
@@ -87,3 +94,101 @@ def _check_depth(node: Any) -> None:
         if not level:
             return
     raise ValueError(_TOO_DEEP)
+
+
+# -- what is wrong with content -----------------------------------------------------------------------
+
+
+BROKEN: Final = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError,
+    struct.error,
+)  # fmt: skip
+"""What Python and its libraries raise while they make values of bytes that are not what they should be."""
+
+
+@contextmanager
+def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
+    """Makes whatever goes wrong inside, while a file of `size` bytes is decoded, a `CorruptMetadata` that
+    names the file. `what` is what the file should be, `cure` a sentence. An `UnknownVersion` stays one."""
+    try:
+        yield
+    except FormatError as wrong:
+        if "path" in wrong.context:
+            raise
+        kind = UnknownVersion if isinstance(wrong, UnknownVersion) else CorruptMetadata
+        raise kind(f"{path}: {wrong.message} {cure}", **{**wrong.context, "path": path}) from None
+    except BROKEN as wrong:
+        raise CorruptMetadata(f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path) from None
+
+
+def in_words(error: Exception) -> str:
+    """The reason given by one of Python's own errors, as the end of a sentence.
+
+    >>> in_words(KeyError("nextSnapshot"))
+    "it has no 'nextSnapshot'"
+    """
+    match error:
+        case json.JSONDecodeError():
+            return f"it is not JSON ({error.msg}, line {error.lineno}, column {error.colno})"
+        case UnicodeDecodeError():
+            return "it is not UTF-8"
+        case KeyError():
+            return f"it has no {error.args[0]!r}"
+        case EOFError():
+            return "it is cut off"
+        case RecursionError():
+            return "its parts are nested too deeply"
+        case TypeError() | AttributeError():
+            return "its parts are of other types than expected"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+# -- small private files ------------------------------------------------------------------------------
+#
+# They hold what the sink keeps beside a table (`_paimon_stream/`), and are fully valid or refused: a single wrong
+# byte makes the whole file invalid. They are versioned text that a person can read, never pickles.
+
+
+_VERSION: Final = 1
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+
+
+def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
+    """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, then the JSON."""
+    text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"paimon-stream {kind} {_VERSION} sha256:{digest}\n{text}\n".encode()
+
+
+def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
+    """The JSON of a checksummed file; `path` is for the message. Raises `CorruptMetadata` if the file is incomplete,
+    damaged or of another kind, `UnknownVersion` if a newer release wrote it."""
+    header, _, rest = data.partition(b"\n")
+    words = header.decode("utf-8", "replace").split(" ")
+    if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
+        raise _corrupt(kind, path, "its first line is not the expected one")
+    if int(words[2]) != _VERSION:
+        raise UnknownVersion(
+            f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}. A newer "
+            "release wrote it: upgrade this one.",
+            path=path,
+        )
+    text = rest.removesuffix(b"\n")
+    if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
+        raise _corrupt(kind, path, "its checksum does not match")
+    try:
+        body = parse_json(text)
+    except ValueError as wrong:
+        raise _corrupt(kind, path, in_words(wrong)) from None
+    if not isinstance(body, dict):
+        raise _corrupt(kind, path, "it is not a JSON object")
+    return body
+
+
+def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
+    beside = ", and the file 'writer' beside it, which vouches for the journal" if kind == "journal" else ""
+    return CorruptMetadata(
+        f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside}; the batch "
+        "is then judged by the table's snapshots alone.",
+        path=path,
+    )

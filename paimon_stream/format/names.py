@@ -7,11 +7,16 @@ Paimon leaves the names of data files open: options give them prefixes, and tabl
 Hive keep the names of their files. The names of buckets and partitions are fixed (format.md §1.1, §1.4).
 """
 
+import math
 import re
-from typing import Final
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata
-from paimon_stream.format.partition_path import escape
+import numpy as np
+
+from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.format.types import DataType, TypeRoot
 
 LONGEST_NAME: Final = 255
 """The longest name of a file or folder, in bytes of UTF-8, that common file systems allow."""
@@ -77,3 +82,209 @@ def is_bucket_folder(name: str) -> bool:
 def is_partition_folder(name: str, key: str) -> bool:
     """Whether Paimon gives this name to a folder of the partition key: `<key>=<value>`."""
     return name.startswith(f"{escape(key)}=")
+
+
+# -- names in the bytes of manifests ------------------------------------------------------------------
+
+PREFIX_BYTES: Final = 5
+"""How many bytes at the beginning of a name are compared."""
+
+MAX_PREFIXES: Final = 16
+"""With more different prefixes than this, only the first byte of each name is compared."""
+
+
+class Mentions:
+    """Finds names that begin like one of `names` in the bytes of a manifest, without decoding its records.
+
+    Avro stores a string as its length followed by its plain bytes, so every name that a manifest refers to is in
+    its blocks in full. Looking only for strings that begin like the wanted names is many times faster than
+    decoding 25 fields of every record.
+
+    Invariant: every name that begins with one of the prefixes and that a record holds, in any field, is found. Bytes
+    that merely look like a name may be found, too. Callers ask which files are still in use, so that does no harm.
+
+    >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
+    True
+    """
+
+    def __init__(self, names: Iterable[bytes]) -> None:
+        prefixes = {name[:PREFIX_BYTES] for name in names}
+        if len(prefixes) > MAX_PREFIXES:
+            prefixes = {prefix[:1] for prefix in prefixes}
+        self._prefixes = sorted(prefixes)
+
+    def hashes(self, block: bytes) -> list[int]:
+        """The hashes of the names in a decompressed block, and perhaps of bytes that are not names."""
+        found: list[int] = []
+        for prefix in self._prefixes:
+            start = block.find(prefix, 1)
+            while start > 0:  # step by one byte, because bytes that look like a name may overlap a name
+                _note(block, start, found)
+                start = block.find(prefix, start + 1)
+        return found
+
+
+def _note(block: bytes, start: int, found: list[int]) -> None:
+    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag, seven
+    bits per byte). Two bytes of length are enough for every file name."""
+    last = block[start - 1]
+    if last > 0x7F:
+        return
+    found.append(hash(block[start : start + (last >> 1)]))
+    if start > 1 and (first := block[start - 2]) > 0x7F:
+        size = (last << 7 | first & 0x7F) >> 1
+        if size <= LONGEST_NAME:  # in crafted bytes, longer strings could overlap at every byte: hashing takes minutes
+            found.append(hash(block[start : start + size]))
+
+
+# -- the folder of a partition, `dt=19782/region=x` (format.md §1.4) ----------------------------------
+#
+# Other engines find the files of a partition by this text alone, so it must match theirs to the character,
+# including Java's text for a float.
+
+_ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
+_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
+_JAVA_WHITESPACE: Final = frozenset(
+    map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B)))
+) | frozenset("\u2028\u2029\u205f\u3000")
+_WIDE: Final = Context(prec=100)
+_NANOS_PER_SECOND: Final = 1_000_000_000
+_SECONDS_PER_DAY: Final = 86_400
+
+
+def escape(text: str) -> str:
+    """The text as a part of a path: characters that have a meaning in file systems or URIs become `%XX`."""
+    return text.translate(_ESCAPED)
+
+
+def unescape(text: str) -> str:
+    """The text before `escape` changed it."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def partition_path(
+    keys: Sequence[str],
+    types: Sequence[DataType],
+    values: Sequence[Any],
+    default_name: str = "__DEFAULT_PARTITION__",
+    legacy: bool = True,
+) -> str:
+    """The folder of a partition, relative to the table, without a slash at its end; empty without keys.
+
+    `values` are in the internal form of `format/binary_row.py`. NULL, empty and blank values become
+    `default_name` (`partition.default-name`). `legacy` is the value of `partition.legacy-name`.
+
+    Raises `UnsupportedFeature` for types that cannot be partition keys: nested types, BINARY, and TIMESTAMP
+    WITH LOCAL TIME ZONE without `legacy`, because Java writes that one in the time zone of its machine.
+    """
+    parts = []
+    for key, type_, value in zip(keys, types, values, strict=True):
+        check_partition_key(key, type_, legacy)
+        text = "" if value is None else _text(type_, value, legacy)
+        parts.append(f"{escape(key)}={escape(default_name if is_blank(text) else text)}")
+    return "/".join(parts)
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of NULL."""
+    return all(char in _JAVA_WHITESPACE for char in text)
+
+
+def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
+    """Raises `UnsupportedFeature` for a type whose folder name other engines would not find; see `partition_path`.
+    `table` is for the message."""
+    if type_.is_nested or type_.is_binary:
+        why = "Paimon has no folder name for it"
+    elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+        why = "with partition.legacy-name = false its folder name depends on the time zone of each machine"
+    else:
+        return
+    raise UnsupportedFeature(
+        f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type.",
+        table=table,
+        column=key,
+        type=str(type_),
+    )
+
+
+def _text(type_: DataType, value: Any, legacy: bool) -> str:
+    match type_.root:
+        case TypeRoot.BOOLEAN:
+            return "true" if value else "false"
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return _java_float(value, single=type_.root is TypeRoot.FLOAT)
+        case TypeRoot.DECIMAL:
+            unscaled = int(value.scaleb(type_.scale, _WIDE))
+            return f"{Decimal(unscaled).scaleb(-type_.scale, _WIDE):f}"
+        case TypeRoot.DATE if not legacy:
+            return _date(value)
+        case TypeRoot.TIME if not legacy:
+            seconds, millis = divmod(value, 1000)
+            if type_.precision == 0:
+                return _clock(seconds)
+            # Trailing zeros are cut, but at least one digit is kept.
+            return f"{_clock(seconds)}.{f'{millis:03d}'.rstrip('0')[: type_.precision] or '0'}"
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
+        case _:
+            return str(value)
+
+
+def _java_float(value: float, single: bool) -> str:
+    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the same number, with
+    at least one digit after the point. Below 0.001 and from ten million on, the text has an exponent."""
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if math.isinf(value):
+        return f"{sign}Infinity"
+    if value == 0:
+        return f"{sign}0.0"
+    number = np.float32(value) if single else np.float64(value)
+    digits, _, exponent_text = np.format_float_scientific(abs(number), unique=True, trim="-").partition("e")
+    if len(digits) == 1:
+        # Java takes the closest number with two digits; among the smallest numbers that differs.
+        digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
+    digits, exponent = digits.replace(".", "").rstrip("0") or "0", int(exponent_text)
+    if not -3 <= exponent < 7:
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return f"{sign}{whole}.{fraction or '0'}"
+
+
+def _date(days: int) -> str:
+    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000 on."""
+    text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    year = int(text)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month}-{day}"
+
+
+def _clock(second_of_day: int) -> str:
+    minutes, seconds = divmod(second_of_day, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+
+
+def _split_timestamp(nanos: int) -> tuple[str, str, str]:
+    """The date, the time of day, and nine digits of fraction."""
+    seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
+    days, second_of_day = divmod(seconds, _SECONDS_PER_DAY)
+    return _date(days), _clock(second_of_day), f"{fraction:09d}"
+
+
+def _local_date_time(nanos: int) -> str:
+    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits of fraction."""
+    date, clock, fraction = _split_timestamp(nanos)
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    if fraction:
+        return f"{date}T{clock}.{fraction}"
+    return f"{date}T{clock.removesuffix(':00')}"
+
+
+def _sql_timestamp(nanos: int, precision: int) -> str:
+    date, clock, fraction = _split_timestamp(nanos)
+    digits = fraction.rstrip("0").ljust(precision, "0")
+    return f"{date} {clock}" + (f".{digits}" if digits else "")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 
 TAIL: Final = 8
 """Bytes at the end of a Parquet file: the length of the footer, and the magic number."""
@@ -45,42 +45,30 @@ def footer_start(size: int, tail: bytes) -> int:
 def declare_twelve_bytes(footer: bytes) -> bytes:
     """The end of a file, from its footer on, with INT96 columns declared as what they are: twelve bytes.
     Raises `FormatError`."""
-
-    def change(_: int, struct: Struct) -> bool:
-        if struct.get(_TYPE) != (_I32, _INT96):
-            return False
-        struct[_TYPE] = (_I32, _FIXED_LENGTH)
-        return True
-
-    return _retyped(footer, change, length=(_I32, _WIDTH))
+    return _retyped(footer, lambda _, struct: struct.get(_TYPE) == (_I32, _INT96), _FIXED_LENGTH)
 
 
 def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
     """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96. `columns`
     are numbers of leaves, in file order. Raises `FormatError`."""
-
-    def change(leaf: int, struct: Struct) -> bool:
-        if leaf in columns:
-            struct[_TYPE] = (_I32, _INT96)
-        return leaf in columns
-
-    return _retyped(footer, change, length=None)
+    return _retyped(footer, lambda leaf, _: leaf in columns, _INT96)
 
 
-def _retyped(footer: bytes, change: Callable[[int, Struct], bool], length: tuple[int, int] | None) -> bytes:
-    """Passes each leaf of the schema and each column chunk to `change`, with the number of the leaf. `change`
-    returns whether it changed the type. A changed leaf of the schema gets `length` as the length of its type,
-    or no length if that is None."""
+def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
+    """Changes the type of each leaf of the schema, and of each column chunk, that is `chosen` by the number of its leaf
+    and its struct."""
     known = _Reader(footer).struct()
     leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):
-        if change(i, element):
+        if chosen(i, element):
+            element[_TYPE] = (_I32, type_)
             element.pop(_TYPE_LENGTH, None)
-            if length is not None:
-                element[_TYPE_LENGTH] = length
+            if type_ == _FIXED_LENGTH:
+                element[_TYPE_LENGTH] = (_I32, _WIDTH)
     for group in _structs(known, _ROW_GROUPS):
         for i, chunk in enumerate(_structs(group, _COLUMNS)):
-            if _META_DATA in chunk and change(i, chunk[_META_DATA][1]):
+            if _META_DATA in chunk and chosen(i, chunk[_META_DATA][1]):
+                chunk[_META_DATA][1][_TYPE] = (_I32, type_)
                 chunk[_META_DATA][1].pop(_STATISTICS, None)
     made = bytearray()
     _write(made, known)

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.json_text import integer, optional_text, parse_json
+from paimon_stream.format.json_text import integer, optional_text, parse_json, understanding
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
-from paimon_stream.format.unreadable import understanding
 
 VERSION: Final = 3
 

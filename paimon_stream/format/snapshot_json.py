@@ -1,16 +1,15 @@
-"""The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
+"""The snapshot file: its value, the conversion to and from JSON (format.md §3), and the marks of a stream."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NewType
 
-from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.json_text import parse_json
+from paimon_stream.errors import UnknownVersion
+from paimon_stream.format.json_text import parse_json, understanding
 from paimon_stream.format.names import checked_name
-from paimon_stream.format.unreadable import understanding
 
 SnapshotId = NewType("SnapshotId", int)
 
@@ -117,9 +116,8 @@ _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("next_row_id", "nextRowId", int, False),
     ("operation", "operation", str, False),
 )
-_NAMES: Final = (
-    "base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics",
-)  # fmt: skip
+_NAMES: Final = ("base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics")
+_KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 
 
@@ -154,33 +152,69 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored. Raises
     `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be, `UnknownVersion` for a
     version above 3."""
+    values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
-    if not isinstance(node, dict):
-        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {cure}", path=path)
-    values: dict[str, Any] = {}
-    for attribute, key, kind, always in _FIELDS:
-        value = node.get(key)
-        if value is None:
-            if always and key not in _OPTIONAL_ON_READ:
-                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot. {cure}", path=path)
-            if always:
-                values[attribute] = _OPTIONAL_ON_READ[key]
-            continue
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
-            raise CorruptMetadata(f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {cure}", path=path)
-        values[attribute] = value
-    if values["version"] > VERSION:
-        raise UnknownVersion(
-            f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it.", path=path
-        )
-    try:
-        values["commit_kind"] = CommitKind(values["commit_kind"])
-    except ValueError:
-        raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path) from None
+        for attribute, key, kind, always in _FIELDS:
+            value = node.get(key)
+            if value is None:
+                if always:
+                    values[attribute] = _OPTIONAL_ON_READ[key]
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
+                raise ValueError(f"{key!r} is {value!r:.80}, not of type {kind.__name__}")
+            values[attribute] = value
+        if values["version"] > VERSION:
+            version = values["version"]
+            text = f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it."
+            raise UnknownVersion(text, path=path)
+        if values["commit_kind"] not in _KINDS:
+            raise ValueError(f"the commit kind {values['commit_kind']!r:.80} is unknown")
+    values["commit_kind"] = CommitKind(values["commit_kind"])
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
     properties = values.get("properties", {})
     values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})
     return Snapshot(**values)
+
+
+# -- the marks of a stream: properties by which a later run recognizes its own snapshots, and those of another
+#    query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1)
+
+
+MARK_PREFIX: Final = "paimon-stream."
+"""The prefix of the key of every property that this package writes into snapshots."""
+
+VERSION_MARK: Final = MARK_PREFIX + "version"
+"""The release that made the snapshot. It marks commits that are not of a stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The marks found on a snapshot. All are None if another engine wrote it."""
+
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    offsets_hash: str | None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> "Marks":
+        """The marks among the properties of a snapshot."""
+        return cls(**{one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-")) for one in fields(cls)})
+
+
+def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
+    """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies the
+    properties of the snapshot before, and those describe another commit (semantics.md R1.5)."""
+    merged = snapshot.commit_kind is CommitKind.COMPACT and snapshot.commit_identifier == BATCH_IDENTIFIER
+    return {} if merged else snapshot.properties
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Whether a property shows that this package made the snapshot, not another engine. Java copies
+    properties only when it merges manifests. This package does not copy the marks of a stream then."""
+    copied = not own_properties(snapshot) and Marks.of(snapshot.properties).query_id is not None
+    return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)

@@ -15,10 +15,9 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.binary_row import deserialize, deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
-from paimon_stream.format.json_text import integer, parse_json
+from paimon_stream.format.json_text import integer, parse_json, understanding
 from paimon_stream.format.row_order import value_order
 from paimon_stream.format.types import DataField, DataType
-from paimon_stream.format.unreadable import understanding
 
 _MAX_CODE_POINT: Final = 0x10FFFF
 _FIRST_SURROGATE: Final = 0xD800

@@ -197,29 +197,24 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
     a type, and for types that are nested more than `DEEPEST` deep."""
     _check_depth(depth)
     if isinstance(node, str):
-        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node, depth).whole()
+        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node).whole(depth)
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
         raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
     nullable = suffix.split() != ["NOT", "NULL"]
+    if keyword not in _NESTED_KEYWORDS:
+        raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
+    root, key, element = TypeRoot(keyword), None, None
+    fields: tuple[DataField, ...] = ()
     try:
-        match keyword:
-            case "ARRAY" | "MULTISET":
-                element = parse_type(node["element"], depth + 1)
-                return DataType(root=TypeRoot(keyword), nullable=nullable, element=element)
-            case "MAP":
-                return DataType(
-                    root=TypeRoot.MAP,
-                    nullable=nullable,
-                    key=parse_type(node["key"], depth + 1),
-                    element=parse_type(node["value"], depth + 1),
-                )
-            case "ROW":
-                fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
-                return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
+        if root is TypeRoot.ROW:
+            fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
+        else:
+            key = parse_type(node["key"], depth + 1) if root is TypeRoot.MAP else None
+            element = parse_type(node["value" if root is TypeRoot.MAP else "element"], depth + 1)
     except KeyError as missing:
         raise CorruptMetadata(f"A {keyword} type lacks {missing}: {node!r:.200}.") from None
-    raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
+    return DataType(root=root, nullable=nullable, key=key, element=element, fields=fields)
 
 
 def parse_field(node: Any, depth: int = 0) -> "DataField":
@@ -239,7 +234,7 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 @lru_cache(maxsize=1024)
 def _of_short_text(text: str) -> "DataType":
     """The type of a text too short to nest deeply. Nearly every column has one of a few such types."""
-    return _SqlType(text, 0).whole()
+    return _SqlType(text).whole(0)
 
 
 def _check_depth(depth: int) -> None:
@@ -248,15 +243,11 @@ def _check_depth(depth: int) -> None:
 
 
 class _SqlType(TypeTokens):
-    """The text of a type, read token by token. `depth` is the number of types around it."""
+    """The text of a type, read token by token."""
 
-    def __init__(self, text: str, depth: int) -> None:
-        super().__init__(text)
-        self._depth = depth
-
-    def whole(self) -> "DataType":
-        """The type that makes up the whole text."""
-        made = self._type(self._depth)
+    def whole(self, depth: int) -> "DataType":
+        """The type that makes up the whole text. `depth` is the number of types around it."""
+        made = self._type(depth)
         if self._peek() != END:
             raise self._wrong()
         return made

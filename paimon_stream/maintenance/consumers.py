@@ -9,8 +9,7 @@ import logging
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound
-from paimon_stream.format.json_text import MOST_JSON, integer, parse_json
-from paimon_stream.format.unreadable import understanding
+from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.storage.base import Storage
 
 _LOG = logging.getLogger(__name__)

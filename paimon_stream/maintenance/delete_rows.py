@@ -25,8 +25,7 @@ from paimon_stream.commit.vectors import DataFile, VectorChanges
 from paimon_stream.errors import CommitUnknown, DeletedFiles, InvalidData, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import deleted_rows, read_batches
@@ -35,7 +34,7 @@ from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import vector_entries, vectors_of
 

@@ -304,7 +304,7 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
         folder = f"{OWN_FOLDER}/{name}"
         if folder == own:
             continue
-        journal = Journal.in_folder(storage, folder)
+        journal = Journal(storage, "", folder)
         for batch in journal.batches()[-1:]:
             try:
                 entry = journal.read(batch)

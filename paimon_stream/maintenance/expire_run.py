@@ -52,9 +52,9 @@ from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
+from paimon_stream.table.lineage import rolled_back
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet, branches, journalled_names, read_tag
-from paimon_stream.table.rolled_back import rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -19,10 +19,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, StorageError, UnknownVersion
-from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
-from paimon_stream.format.json_text import MOST_JSON, integer
+from paimon_stream.format.json_text import MOST_JSON, decode_checksummed, encode_checksummed, integer, understanding
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
-from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
 from paimon_stream.table.snapshots import SnapshotStore

@@ -16,8 +16,14 @@ from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import MARK_PREFIX, VERSION_MARK
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    MARK_PREFIX,
+    VERSION_MARK,
+    CommitKind,
+    Snapshot,
+    SnapshotRef,
+)
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system

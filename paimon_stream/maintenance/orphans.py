@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
-from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
+from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned

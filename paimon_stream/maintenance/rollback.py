@@ -37,7 +37,7 @@ from paimon_stream.table.layout import (
     snapshot_path,
     tag_path,
 )
-from paimon_stream.table.rolled_back import note_rolled_back
+from paimon_stream.table.lineage import note_rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

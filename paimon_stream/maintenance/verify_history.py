@@ -281,7 +281,7 @@ def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found:
     for root in roots:
         done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
     for folder in storage.list_folders(OWN_FOLDER):
-        journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
+        journal = Journal(storage, "", f"{OWN_FOLDER}/{folder}")
         batches = journal.batches()
         for batch in batches:
             path = f"{OWN_FOLDER}/{folder}/{batch}"

@@ -9,7 +9,7 @@ from paimon_stream.read.keyed import buckets, sections
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -3,13 +3,13 @@
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options.declared import sink_options, table_options
-from paimon_stream.options.option import SINK_PREFIX
+from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables, of_unsupported_features
+from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
-from paimon_stream.options.values import Options, lowered
 
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
@@ -34,6 +34,31 @@ _FOREIGN_KEYS: Final = {
     "delete-file.thread-num", "end-input.check-partition-expire", "auto-create", "provider", "target-file-row-num",
     "comment", "created-at",
 }  # fmt: skip
+
+
+def table_options() -> tuple[Option[Any], ...]:
+    """All declared table options."""
+    modules = (of_tables, of_compaction, of_unsupported_features)
+    return tuple(one for module in modules for one in _declared(module))
+
+
+def compaction_options() -> tuple[Option[Any], ...]:
+    """All declared options of compactions, which are table options, too."""
+    return _declared(of_compaction)
+
+
+def sink_options() -> tuple[Option[Any], ...]:
+    """All declared sink options."""
+    return _declared(of_sinks) + store_options()
+
+
+def store_options() -> tuple[Option[Any], ...]:
+    """All declared options for object stores, which are sink options, too."""
+    return _declared(of_stores)
+
+
+def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
+    return tuple(one for one in vars(module).values() if isinstance(one, Option))
 
 
 def check_sink_options(given: Mapping[str, str]) -> None:

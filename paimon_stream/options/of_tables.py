@@ -1,7 +1,6 @@
 """The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes.
 
-The options that say how rows are merged are in `of_merging`. Those that this release refuses or leaves to
-others are in `of_unsupported_features`.
+Those that this release refuses or leaves to others are in `of_unsupported_features`.
 """
 
 from paimon_stream.options.option import (
@@ -237,3 +236,35 @@ DYNAMIC_INITIAL_BUCKETS = Option(
 DYNAMIC_PARALLELISM = Option(
     "dynamic-bucket.assigner-parallelism", positive, None, "Tasks that open buckets. If not set: the cores, at most 8."
 )
+
+# How rows of one key are merged.
+MERGE_ENGINE = Option(
+    "merge-engine", one_of("deduplicate", "partial-update", "aggregation", "first-row"), "deduplicate",
+    "How rows with the same key are merged.",
+)  # fmt: skip
+SEQUENCE_FIELD = Option(
+    "sequence.field", text, "",
+    "Columns that order the rows of one key, separated by commas. If not set: their order of arrival.",
+)  # fmt: skip
+SEQUENCE_SORT_ORDER = Option(
+    "sequence.field.sort-order", one_of("ascending", "descending"), "ascending",
+    "Whether the largest or the smallest value of sequence.field is the newest.",
+)  # fmt: skip
+IGNORE_DELETE = switch(
+    "ignore-delete",
+    "Ignore -D rows.",
+    aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
+)
+DEFAULT_AGGREGATE_FUNCTION = Option(
+    "fields.default-aggregate-function", text, None, "The default aggregate function of columns."
+)
+AGGREGATION_REMOVE_ON_DELETE = switch(
+    "aggregation.remove-record-on-delete", "A -D row deletes the whole row instead of retracting values."
+)
+PARTIAL_UPDATE_REMOVE_ON_DELETE = switch(
+    "partial-update.remove-record-on-delete", "A -D row deletes the whole row, not single values."
+)
+PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
+    "partial-update.remove-record-on-sequence-group", text, "",
+    "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
+)  # fmt: skip

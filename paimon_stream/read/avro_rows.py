@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
-from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array
-from paimon_stream.format.json_text import parse_json
+from paimon_stream.format.avro_records import SCHEMA_ERRORS, parsed_array
+from paimon_stream.format.json_text import in_words, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.format.unreadable import in_words
 from paimon_stream.read.convert import Chunk, normalize
 
 _BROKEN: Final = (

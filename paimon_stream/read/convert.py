@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import PLACES, FormatError, InvalidData, UnsupportedFeature
-from paimon_stream.format.arrow_types import with_elements, with_entries
-from paimon_stream.format.text import count_not_utf8
+from paimon_stream.format.arrow_types import count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.order import nulls
 

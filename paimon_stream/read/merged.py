@@ -24,7 +24,7 @@ from paimon_stream.merge.order import Ints
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.keyed import Key, Section, key_at
-from paimon_stream.storage.os_errors import writing
+from paimon_stream.storage.os_files import writing
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
 """Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs together."""

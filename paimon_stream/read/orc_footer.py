@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
-from paimon_stream.format.decompress import decompressed
+from paimon_stream.format.raw_bytes import ByteCursor, decompressed, unzigzag
 
 TIMESTAMP: Final = 9
 TIMESTAMP_INSTANT: Final = 18

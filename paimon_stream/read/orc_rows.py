@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.merge.order import nulls
 from paimon_stream.read.convert import Chunk, Leaf, normalize

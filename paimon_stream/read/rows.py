@@ -15,9 +15,9 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions, deleted_positions
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
-from paimon_stream.format.unreadable import BROKEN
 from paimon_stream.merge.rows import Changes, Comparison, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
@@ -28,7 +28,7 @@ from paimon_stream.read.merged import ReadFile, levels_of, merged_batches, readi
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
-from paimon_stream.storage.os_errors import translated
+from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.schema import SchemaStore

@@ -28,8 +28,7 @@ from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path, tag_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
-from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
+from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -17,9 +17,8 @@ from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type
-from paimon_stream.table.schema_change import Merge, check_grown
 from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Merge, Table, check_grown
 from paimon_stream.write.row_kinds import Operations
 
 Evolve = Callable[[Merge], Table]
@@ -33,7 +32,7 @@ def fit_rows(
 
     If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and
     types. The column that `beside` names follows the table's columns, as text. `evolve` is
-    `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` for batch writes.
+    `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch writes.
 
     Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises.
     """

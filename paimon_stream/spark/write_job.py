@@ -27,8 +27,7 @@ from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, g
 from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
-from paimon_stream.table.schema_change import evolve
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, evolve
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total

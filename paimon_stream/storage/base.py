@@ -131,7 +131,7 @@ class Storage(Protocol):
         their order, and none is begun after one has failed."""
 
 
-def delete_each(delete: Callable[[str], None], paths: Iterable[str]) -> dict[str, PaimonStreamError]:
+def delete_each(delete: Callable[[str], object], paths: Iterable[str]) -> dict[str, PaimonStreamError]:
     """What `delete_all` does where each file is deleted by itself, in the order of the paths."""
     failed: dict[str, PaimonStreamError] = {}
     for path in paths:

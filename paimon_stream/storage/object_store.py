@@ -7,7 +7,7 @@ durable when it is answered. The atomic create is a PUT on the condition that th
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
@@ -17,8 +17,8 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, delete_each
 from paimon_stream.storage.store_client import is_right, trust
 from paimon_stream.storage.store_files import Upload, open_source
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.store_requests import PAGE, Requests
-from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.together import Request, Tally, at_once
 
 _NAME: Final = operator.itemgetter(0)
@@ -109,19 +109,17 @@ class ObjectStorage(OneByOne):
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
-        key = self._requests.key(path)
-        try:
-            self._requests.ask("delete", path, lambda obstore, store: obstore.delete(store, key))
-        except NotFound:
-            return
+        with suppress(NotFound):
+            self._requests.call("delete", path, "delete")
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
         many is refused, each of its files is deleted by itself, so that the error of each is known."""
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
-        failed: dict[str, PaimonStreamError] = {}
-        good = [path for path in dict.fromkeys(paths) if self._is_key(path, failed)]
+        every = dict.fromkeys(paths)
+        failed = delete_each(self._requests.key, every)  # deletes nothing: finds the paths that are no keys
+        good = [path for path in every if path not in failed]
         groups = [good[start : start + PAGE] for start in range(0, len(good), PAGE)]
         for found in self.together([partial(self._deleted_together, group) for group in groups]):
             failed.update(found)
@@ -144,13 +142,6 @@ class ObjectStorage(OneByOne):
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of the requests, which are in flight at once."""
         return at_once(requests)
-
-    def _is_key(self, path: str, failed: dict[str, PaimonStreamError]) -> bool:
-        try:
-            self._requests.key(path)
-        except InvalidOption as why:
-            failed[path] = why
-        return path not in failed
 
     def _deleted_together(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         keys = [self._requests.key(path) for path in paths]

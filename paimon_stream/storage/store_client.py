@@ -33,8 +33,7 @@ from paimon_stream.storage.store_errors import (
     failure_of,
     is_panic,
 )
-from paimon_stream.storage.store_open import open_store
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings, open_store
 
 T = TypeVar("T")
 
@@ -70,7 +69,6 @@ class _Process:
 
     @classmethod
     def mark_child(cls) -> None:
-        """Called in each child of a fork."""
         cls.forked = cls.forked or cls.used
 
 

@@ -37,11 +37,6 @@ class Request:
         """The location of the file or folder."""
         return f"{self.location}/{self.path}" if self.path else self.location
 
-    @property
-    def reads(self) -> bool:
-        """Whether an object that is missing is no fault of the store's settings."""
-        return self.verb in ("read", "delete")
-
 
 class _Rule(NamedTuple):
     """The error, why the request failed, and what to do."""
@@ -162,8 +157,8 @@ class Failure:
     def error(self, request: Request, more: str = "") -> PaimonStreamError:
         """The error to raise. `more` is a further sentence of it."""
         rule = self.rule
-        if rule is _MISSING and not request.reads:
-            rule = _BUCKET
+        if rule is _MISSING and request.verb not in ("read", "delete"):
+            rule = _BUCKET  # else an object that is missing is no fault of the store's settings
         kind = NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
         what = " ".join(str(part) for part in (self.status, self.code) if part)
         answer = f" ({what})" if what else ""

@@ -122,15 +122,12 @@ class _Stream(io.RawIOBase):
 
     @property
     def held(self) -> bytes:
-        """The bytes that were not sent yet."""
         return bytes(self._held)
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The number of bytes written."""
         return self.size
 
     def write(self, data: Any, /) -> int:
@@ -201,19 +198,15 @@ class _Ranges(io.RawIOBase):
         self._block = (0, b"")
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The place of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Moves to another place."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, start + offset)
         return self._at

@@ -11,14 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFeature
 from paimon_stream.extras import require
-from paimon_stream.storage.store_settings import StoreSettings
 
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 _ENDPOINT: Final = "aws_endpoint_url_s3"
@@ -38,13 +37,40 @@ _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ),
     "azure": (
         ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
-        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
-         "AZURE_STORAGE_MASTER_KEY"),
+        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
     ),
-}  # fmt: skip
+}
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreSettings:
+    """The settings of one store, with everything that an executor needs to open it.
+
+    Pickles hold secrets, so they go to executors only. `repr` shows none. `kind` is the class of obstore:
+    `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials and without a slash
+    at its end. `bucket` is the bucket or the container, `prefix` the root's key in it, never empty. `config`
+    has keys of obstore's configuration of that class, `client` its client options. `profile` is the AWS
+    profile whose credentials boto3 finds and refreshes. `max_retries` is for requests that may be repeated,
+    `max_outage_millis` for a store that is down after it has answered. `role` has the arguments of the AWS
+    role to assume with these credentials, empty if there is none.
+    """
+
+    kind: str
+    location: str
+    bucket: str
+    prefix: str
+    config: Mapping[str, str] = field(hash=False)
+    client: Mapping[str, Any] = field(hash=False)
+    profile: str | None
+    max_retries: int
+    max_outage_millis: int = 0
+    role: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __repr__(self) -> str:
+        return f"StoreSettings({self.location!r})"
 
 
 def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:
@@ -134,27 +160,21 @@ def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], C
         if settings.profile is not None or settings.role:
             return _tried(_Boto3(settings.location, settings.profile, keys, settings.role, config.get("region")))
         if keys[0] is not None:
-            return _Fixed({"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2]})
+            return _fixed(access_key_id=keys[0], secret_access_key=keys[1], token=keys[2])
         return None
     names = {"bearer_token": "token"} if settings.kind == "gcs" else _AZURE_KEYS
     for name, called in names.items():
         value = config.pop(name, None)
         if value is not None:
-            return _Fixed({called: value})
+            return _fixed(**{called: value})
     return None
 
 
 _AZURE_KEYS: Final = {"token": "token", "account_key": "access_key", "sas_key": "sas_token"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Fixed:
-    """Credentials that do not change."""
-
-    credential: Credential
-
-    def __call__(self) -> Credential:
-        return {**self.credential, "expires_at": None}
+def _fixed(**credential: Any) -> Callable[[], Credential]:
+    return lambda: {**credential, "expires_at": None}
 
 
 @dataclass(slots=True, repr=False)
@@ -175,7 +195,6 @@ class _Boto3:
         return self._of_role() if self.role else self._of_profile()
 
     def session(self) -> Any:
-        """A session of boto3 with the credentials, as they are now."""
         found = None if self._session is None else self._session.get_credentials()
         if found is None or not hasattr(found, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")

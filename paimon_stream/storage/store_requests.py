@@ -16,7 +16,7 @@ from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import PutResult, checked_path
 from paimon_stream.storage.store_client import Client, Handle, client_of
 from paimon_stream.storage.store_errors import Request
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.together import Tally
 
 T = TypeVar("T")
@@ -70,6 +70,11 @@ class Requests:
         request = Request(verb="read" if verb == "head" else verb, location=self.settings.location, path=path)
         return client.ask(request, self.runtime, lambda store: effect(client.obstore, store), handle)
 
+    def call(self, verb: str, path: str, name: str, *given: Any, handle: Handle = Handle.CALM, **named: Any) -> Any:
+        """The result of the function of obstore with that name, for the file's key and the other arguments."""
+        key = self.key(path)
+        return self.ask(verb, path, lambda obstore, store: getattr(obstore, name)(store, key, *given, **named), handle)
+
     def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
         """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
         key = self.key(path)
@@ -79,18 +84,12 @@ class Requests:
 
     def ranged(self, path: str, start: int, end: int) -> bytes:
         """The bytes from `start` to before `end`, or fewer at the end of the file."""
-        key = self.key(path)
-        return self.ask(
-            "read",
-            path,
-            lambda obstore, store: bytes(obstore.get_range(store, key, start=start, end=end)),
-            Handle.LARGE,
-        )
+        return bytes(self.call("read", path, "get_range", start=start, end=end, handle=Handle.LARGE))
 
     def head(self, path: str) -> dict[str, Any]:
         """Obstore's facts about the object. Raises `NotFound`."""
-        key = self.key(path)
-        return self.ask("head", path, lambda obstore, store: obstore.head(store, key))
+        found: dict[str, Any] = self.call("head", path, "head")
+        return found
 
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
         """What all keys of a folder begin with, and what obstore finds directly in it."""
@@ -119,10 +118,10 @@ class Requests:
 
     def replace(self, path: str, data: bytes) -> None:
         """Creates or replaces the object."""
-        key, why = self.key(path), None
+        why = None
         for attempt in range(_CONFLICTS):
             try:
-                return self._put("write", path, key, data, "overwrite", _handle_for(data))
+                return self._put("write", path, data, "overwrite", _handle_for(data))
             except AlreadyExists as busy:  # another request for the key is under way
                 why = busy
                 self._wait(attempt)
@@ -139,12 +138,11 @@ class Requests:
         object with the same bytes counts as created. Without, each failure whose effect is unknown is raised
         (`Unavailable`), because only the caller knows what a repetition means.
         """
-        key, sent = self.key(path), repeated
-        handle = _handle_for(data) if repeated else Handle.ONCE
+        sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
         why: PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
             try:
-                self._put("create", path, key, data, "create", handle)
+                self._put("create", path, data, "create", handle)
                 return PutResult.CREATED
             except Unavailable:
                 if not repeated and self.client.right:
@@ -165,10 +163,8 @@ class Requests:
                 self._wait(attempt)
         raise _unknown("create", f"{self.settings.location}/{path}", why)
 
-    def _put(self, verb: str, path: str, key: str, data: bytes, mode: str, handle: Handle) -> None:
-        self.ask(
-            verb, path, lambda obstore, store: obstore.put(store, key, data, mode=mode, use_multipart=False), handle
-        )
+    def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
+        self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
     def _held(self, path: str, refused: PaimonStreamError) -> bytes | None:
         """What the object holds after a put that was refused; None if there is none. If that cannot be read,

@@ -30,8 +30,8 @@ from paimon_stream.options import (
 from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.store_rules import apply_rules
-from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
 _LOG = logging.getLogger(__name__)

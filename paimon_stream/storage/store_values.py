@@ -36,14 +36,12 @@ class _Given:
     rank: int
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class StoreValues:
     """The values by the key of their `StoreOption`. `shown` is the location, for messages."""
 
-    __slots__ = ("_given", "shown")
-
-    def __init__(self, shown: str, given: Mapping[str, _Given]) -> None:
-        self.shown = shown
-        self._given = given
+    shown: str
+    _given: Mapping[str, _Given]
 
     def text(self, key: str) -> str | None:
         """The value; None if it is not given."""
@@ -57,9 +55,9 @@ class StoreValues:
         """Those of the keys that are given, with their values."""
         return {key: self._given[key].value for key in keys if key in self._given}
 
-    def has(self, *keys: str) -> bool:
-        """Whether any of the keys is given."""
-        return any(key in self._given for key in keys)
+    def has(self, key: str) -> bool:
+        """Whether the key is given."""
+        return key in self._given
 
     def from_environment(self, key: str) -> bool:
         """Whether a given value is the environment's."""
@@ -72,10 +70,8 @@ class StoreValues:
 
     def unsupported(self, key: str, why: str) -> UnsupportedFeature:
         """The error for a value that asks for something that is not supported. It does not show the value."""
-        one = self._given[key]
-        return UnsupportedFeature(
-            f"{self.shown}: {one.name!r} of {one.source} {why}", option=one.name, location=self.shown
-        )
+        wrong = self.wrong(key, why)
+        return UnsupportedFeature(wrong.message, **wrong.context)
 
 
 def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:

@@ -1,7 +1,7 @@
 """The summary of a batch in the snapshot's properties, so that the table shows what each commit did.
 
 It holds a few small numbers that are known before publishing. No judgement uses them (the marks of
-`format/snapshot_marks.py` are for that), and other engines ignore them.
+`format/snapshot_json.py` are for that), and other engines ignore them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_marks import MARK_PREFIX
+from paimon_stream.format.snapshot_json import MARK_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,14 @@ from functools import partial
 from typing import Any, Final
 
 from paimon_stream.errors import DuplicateWriter, NotFound
-from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
-from paimon_stream.format.json_text import MOST_JSON, integer, optional_text
-from paimon_stream.format.unreadable import understanding
+from paimon_stream.format.json_text import (
+    MOST_JSON,
+    decode_checksummed,
+    encode_checksummed,
+    integer,
+    optional_text,
+    understanding,
+)
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.layout import OWN_FOLDER, escape_user, user_folder

@@ -7,8 +7,7 @@ the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from paimon_stream.commit.lineage import is_held
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.journal_entry import PreviousBatch
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, SnapshotRef
 from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.ledger import Fresh

@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors

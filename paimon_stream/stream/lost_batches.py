@@ -10,8 +10,7 @@ from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, Uns
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.journal_entry import JournalEntry
-from paimon_stream.format.snapshot_json import SnapshotRef
-from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import BatchSummary

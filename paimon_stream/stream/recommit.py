@@ -25,8 +25,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableRolledBack,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import MARK_PREFIX, is_ours
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Snapshot, SnapshotRef, is_ours
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
@@ -38,10 +37,9 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
-from paimon_stream.table.lineage import published_after
+from paimon_stream.table.lineage import published_after, rolled_back
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.rolled_back import rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 

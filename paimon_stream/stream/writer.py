@@ -55,9 +55,8 @@ from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, load_table, table_of
+from paimon_stream.table.table import Merge, Table, evolve, load_table, table_of
 
 __all__ = ["Batch", "BeforeCommit", "StreamWriter"]
 
@@ -255,7 +254,7 @@ class StreamWriter:
         `judge` and the writing of rows. Returns the table with the new schema.
 
         If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
-        of `schema_change.evolve`.
+        of `evolve` in `table/table.py`.
         """
         table = evolve(self.table, merge, self._overrides, self._digest)
         if table.schema != self.table.schema:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import (
@@ -22,7 +23,6 @@ from paimon_stream.table.option_rules import check_possible
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 _KEY_PREFIX: Final = "_KEY_"
-POSTPONE: Final = -2
 _UNAWARE: Final = -1
 _MOST_BUCKETS: Final = 2**31 - 1
 
@@ -78,9 +78,9 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
     if bucket > _MOST_BUCKETS:
         raise _bad_bucket(bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted")
     keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
-    if bucket < POSTPONE or bucket == 0:
+    if bucket < POSTPONE_BUCKET or bucket == 0:
         raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
-    if bucket == POSTPONE and not schema.primary_keys:
+    if bucket == POSTPONE_BUCKET and not schema.primary_keys:
         raise _bad_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
     if bucket == _UNAWARE and options.is_set(BUCKET_KEY):
         raise InvalidOption(

@@ -15,17 +15,11 @@ from paimon_stream.table.layout import id_in_name, user_folder
 class Journal:
     """The journal of one commit user in one table."""
 
-    def __init__(self, storage: Storage, user: str) -> None:
+    def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
+        """`folder` is for callers that read the journals of all users, and do not know the user."""
         self._storage = storage
-        self._folder = user_folder(user)
+        self._folder = folder or user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
-
-    @classmethod
-    def in_folder(cls, storage: Storage, folder: str) -> "Journal":
-        """The journal in that folder, for callers that read the journals of all users."""
-        journal = cls(storage, "")
-        journal._folder = folder
-        return journal
 
     def batches(self) -> list[int]:
         """The batches that have an entry, ascending."""

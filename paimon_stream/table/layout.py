@@ -20,9 +20,9 @@ from paimon_stream.format.names import (
     is_bucket,
     is_bucket_folder,
     is_partition_folder,
+    partition_path,
     wrong_with,
 )
-from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.options import (
@@ -99,11 +99,6 @@ def read_hint(storage: Storage, path: str) -> str | None:
         return f"(more than {_HINT_BYTES} bytes)"
 
 
-def bucket_folder_name(bucket: int) -> str:
-    """The folder's name, such as `bucket-3`; for bucket −2 it is `bucket-postpone` (format.md §1.1)."""
-    return "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
-
-
 def escape_user(user: str) -> str:
     """The commit user as one safe part of a path. Different users give different parts.
 
@@ -131,30 +126,19 @@ def user_folder(user: str) -> str:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`,
-    `index-manifest-<uuid>-<n>`.
-
-    Each kind counts from 0. No name repeats in any of the attempts that use the same source.
-    """
+    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`, and all that were drawn so far. Each
+    kind counts from 0. No name repeats in any of the attempts that use the same source."""
 
     uuid: str
-    _drawn: Counter[str] = field(default_factory=Counter, init=False)
+    drawn: list[str] = field(default_factory=list, init=False)
+    _counts: Counter[str] = field(default_factory=Counter, init=False)
 
-    def manifest(self) -> str:
-        """The next name of a manifest."""
-        return self._next("manifest")
-
-    def manifest_list(self) -> str:
-        """The next name of a manifest list."""
-        return self._next("manifest-list")
-
-    def index_manifest(self) -> str:
-        """The next name of an index manifest."""
-        return self._next("index-manifest")
-
-    def _next(self, kind: str) -> str:
-        self._drawn[kind] += 1
-        return f"{kind}-{self.uuid}-{self._drawn[kind] - 1}"
+    def next(self, kind: str = "manifest") -> str:
+        """The next name of a `manifest`, a `manifest-list` or an `index-manifest`."""
+        name = f"{kind}-{self.uuid}-{self._counts[kind]}"
+        self._counts[kind] += 1
+        self.drawn.append(name)
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +185,6 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
         `FormatError` for bytes that are not such a row."""
         values = self.partition_values(partition)
-        if not self.partition_keys:
-            return ""
         return partition_path(self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name)
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
@@ -213,8 +195,8 @@ class Layout:
             checked_name(part, folder, "The partition of an entry")
         if not is_bucket(bucket):
             raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
-        parts = (self.directory, folder, bucket_folder_name(bucket))
-        return "/".join(part for part in parts if part)
+        name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
+        return "/".join(part for part in (self.directory, folder, name) if part)
 
     def data_file(self, partition: bytes, bucket: int, name: str) -> str:
         """The path of a data file, or of a file that lies beside it. Raises `FormatError` for a partition,

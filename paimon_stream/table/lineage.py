@@ -6,11 +6,16 @@ looks like the oldest snapshot, because the ids have no gap. A conclusion may be
 only if it lies in the lineage (exactly-once.md §2).
 """
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
-from paimon_stream.errors import CorruptMetadata
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
+from paimon_stream.format.json_text import MOST_JSON, decode_checksummed, encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import OWN_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
@@ -95,8 +100,10 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
     entries = [entry for meta in delta for entry in manifests.read(meta)]
     added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
     if added is None:
-        gone = _live_of(manifests, base, {entry.identity for entry in entries}) == set()
-        return gone and _counts_on(following, snapshot)
+        ours = {entry.identity for entry in entries}
+        kinds = [(one.identity, one.kind) for meta in base for one in manifests.read(meta) if one.identity in ours]
+        deleted = {identity for identity, kind in kinds if kind is FileKind.DELETE}
+        return all(identity in deleted for identity, _ in kinds) and _counts_on(following, snapshot)
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return has_file(manifests, base, {meta.file_name for meta in known}, added)
 
@@ -106,14 +113,29 @@ def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
     return following.total_record_count - following.delta_record_count == snapshot.total_record_count
 
 
-def _live_of(
-    manifests: ManifestStore, metas: Collection[ManifestFileMeta], wanted: set[FileIdentity]
-) -> set[FileIdentity]:
-    """Those of the wanted files that the manifests add and do not delete."""
-    added: set[FileIdentity] = set()
-    deleted: set[FileIdentity] = set()
-    for meta in metas:
-        for entry in manifests.read(meta):
-            if entry.identity in wanted:
-                (added if entry.kind is FileKind.ADD else deleted).add(entry.identity)
-    return added - deleted
+# -- which snapshots rollbacks removed ----------------------------------------------------------------
+#
+# `_paimon_stream/rolled-back.json` has their nonces, the newest first. It is a hint: a rollback that was killed, or one
+# of another engine, leaves none. It only keeps a batch that was removed on purpose from being committed again.
+
+_LOG = logging.getLogger(__name__)
+_PATH: Final = f"{OWN_FOLDER}/rolled-back.json"
+_KIND: Final = "rollbacks"
+_MOST: Final = 1000
+
+
+def note_rolled_back(storage: Storage, nonces: Iterable[str]) -> None:
+    """Adds nonces, the newest first. A failure is logged, because a rollback must work on a full disk."""
+    try:
+        kept = [*nonces, *rolled_back(storage)][:_MOST]
+        storage.write_hint(_PATH, encode_checksummed(_KIND, {"nonces": kept}))
+    except StorageError as why:
+        _LOG.warning("%s: could not note which snapshots were rolled back: %s", storage.location, why)
+
+
+def rolled_back(storage: Storage) -> tuple[str, ...]:
+    """The nonces; none if the file is missing or cannot be read. Raises `StorageError`."""
+    try:
+        return tuple(map(str, decode_checksummed(_KIND, storage.read(_PATH, MOST_JSON), _PATH)["nonces"]))
+    except (NotFound, FormatError, KeyError, TypeError):
+        return ()

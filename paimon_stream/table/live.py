@@ -7,7 +7,7 @@ from paimon_stream.errors import BucketCountChanged, DeletedFiles
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:

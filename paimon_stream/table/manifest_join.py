@@ -12,20 +12,21 @@ from functools import partial
 from typing import Final
 
 from paimon_stream.errors import NotFound
-from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of, read_file
+from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, chunks, encode_entries, manifest_of_blocks
+from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import may_contain, partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
+from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_merge import ManifestAccess
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 
 _PLAIN: Final = compressor("null", 0)
-_SCHEMA: Final = read_file(manifest_of_blocks((), _PLAIN), "a manifest without entries").schema
+_SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest without entries")[0]
 
 
 class ManifestJoiner:
@@ -63,10 +64,10 @@ class ManifestJoiner:
             parts.append(part)
             blocks.add(codec, made, meta.file_name)
             if blocks.size >= self._target_size:
-                written.append(self._write(parts, blocks.take(), names.manifest()))
+                written.append(self._write(parts, blocks.take(), names.next()))
                 parts = []
         if parts:
-            written.append(self._write(parts, blocks.take(), names.manifest()))
+            written.append(self._write(parts, blocks.take(), names.next()))
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
@@ -93,7 +94,8 @@ class ManifestJoiner:
                     return meta, codec, blocks
         # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
-        blocks = [block for some in chunks(entries) for block in encode_entries(some, _PLAIN)]
+        groups = in_groups(entries, ENTRIES_PER_BLOCK)
+        blocks = [block for some in groups for block in encode_entries(some, _PLAIN)]
         return self._describe(meta, entries), _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
@@ -172,7 +174,6 @@ class _Blocks:
                 self._close()
 
     def take(self) -> list[AvroBlock]:
-        """Returns all blocks so far and starts again."""
         if self._records:
             self._close()
         taken, self._made, self.size = self._made, [], 0

@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
-from paimon_stream.format.avro_file import AvroBlock, compressor
+from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
 from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
-    chunks,
+    ENTRIES_PER_BLOCK,
     decode_entries_of,
     decode_manifest,
     decode_manifest_list,
@@ -27,9 +27,9 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
-from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
-from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionFilter
 
 _LIST_SIZE: Final = 1 << 14
 _PARTITION: Final = attrgetter("partition")
@@ -78,12 +78,8 @@ class ManifestStore:
         entries = decode_manifest(data, path)
         added = sum(entry.kind is FileKind.ADD for entry in entries)
         if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
-            raise CorruptMetadata(
-                f"{path} adds {added} and deletes {len(entries) - added} files; its manifest list says "
-                f"{meta.num_added_files} and {meta.num_deleted_files}. Restore the file from a backup, or "
-                "roll the table back to a snapshot that does not use it.",
-                path=path,
-            )
+            said = f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}"
+            raise corrupt(path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}")
         return entries
 
     def read_of(self, meta: ManifestFileMeta, partitions: PartitionFilter) -> list[ManifestEntry]:
@@ -117,11 +113,7 @@ class ManifestStore:
         except NotFound:
             raise CorruptMetadata(f"{path} {_GONE}", path=path) from None
         if size is not None and len(data) < size:
-            raise CorruptMetadata(
-                f"{path} is cut off: it has {len(data)} of {size} bytes. Restore the file from a backup, or "
-                "roll the table back to a snapshot that does not use it.",
-                path=path,
-            )
+            raise corrupt(path, len(data), f"it is cut off, and should have {size} bytes")
         return data, path
 
 
@@ -172,14 +164,14 @@ class ManifestWriter:
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = _Tally()
-        for some in chunks(entries):
+        for some in in_groups(entries, ENTRIES_PER_BLOCK):
             blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
-                written.append(self._write_one(blocks, tally, names.manifest()))
+                written.append(self._write_one(blocks, tally, names.next()))
                 blocks, tally = [], _Tally()
         if blocks:
-            written.append(self._write_one(blocks, tally, names.manifest()))
+            written.append(self._write_one(blocks, tally, names.next()))
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:

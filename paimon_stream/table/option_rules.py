@@ -124,11 +124,7 @@ def _check_types_of_columns(schema: TableSchema, options: Options) -> None:
         ("record-level.time-field", time, expires and not time, "is needed by record-level.expire-time"),
     ):
         if wrong:
-            raise InvalidOption(
-                f"Option {key!r} is {name!r}, which {why}. Name another column, or leave the option out.",
-                option=key,
-                value=name,
-            )
+            raise _wrong(key, name, f"which {why}. Name another column, or leave the option out.")
 
 
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
@@ -145,12 +141,8 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
 def _check_retention(options: Options) -> None:
     least, most = SNAPSHOT_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MAX
     if options.value(least) > options.value(most):
-        raise InvalidOption(
-            f"Option {least.key!r} is {options.value(least)}, more than {most.key!r}, which is "
-            f"{options.value(most)}. Lower one or raise the other.",
-            option=least.key,
-            value=options.value(least),
-        )
+        why = f"more than {most.key!r}, which is {options.value(most)}. Lower one or raise the other."
+        raise _wrong(least.key, options.value(least), why)
 
 
 def _check_kind(schema: TableSchema, options: Options) -> None:
@@ -174,12 +166,11 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
         (ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
     ):
         if wrong:
-            key = option.key
-            raise InvalidOption(
-                f"Option {key!r} is {options[key]!r}, which {why}. Leave it out, or change the other.",
-                option=key,
-                value=options[key],
-            )
+            raise _wrong(option.key, options[option.key], f"which {why}. Leave it out, or change the other.")
+
+
+def _wrong(key: str, value: object, why: str) -> InvalidOption:
+    return InvalidOption(f"Option {key!r} is {value!r}, {why}", option=key, value=value)
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:

@@ -1,18 +1,20 @@
-"""One partition value, a Python object or text, in internal form (the one of `binary_row`).
+"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse.
 
 A text must be a value of the type to the letter. A lenient parser would take a slip for another value, and so
 select another partition.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from paimon_stream.format.types import DataType, TypeRoot
+from paimon_stream.table.layout import Layout
 
 _EPOCH_DATE: Final = date(1970, 1, 1)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
@@ -198,3 +200,34 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
     TypeRoot.TIMESTAMP: _timestamp,
     TypeRoot.TIMESTAMP_LTZ: _instant,
 }
+
+
+# -- values as people use them in Python ------------------------------------------------------------------
+
+
+def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
+    """The values of a serialized partition row by column, as Python objects. Raises `FormatError`."""
+    values = layout.partition_values(partition)
+    columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
+    return MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns})
+
+
+def _python_value(type_: DataType, value: Any) -> Any:
+    """The value as a Python object. A date or time out of Python's range stays a number (of days or
+    milliseconds). A timestamp with nanoseconds becomes a `numpy.datetime64`."""
+    if value is None:
+        return None
+    try:
+        match type_.root:
+            case TypeRoot.DATE:
+                return _EPOCH_DATE + timedelta(days=value)
+            case TypeRoot.TIME:
+                return (_EPOCH + timedelta(milliseconds=value)).time()
+            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+                if value % 1000:
+                    return np.datetime64(value, "ns")
+                zone = timezone.utc if type_.root is TypeRoot.TIMESTAMP_LTZ else None
+                return _EPOCH.replace(tzinfo=zone) + timedelta(microseconds=value // 1000)
+    except OverflowError:
+        pass
+    return value

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
-from paimon_stream.format.avro_file import read_file
+from paimon_stream.format.avro_file import blocks_of
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.mentions import Mentions
+from paimon_stream.format.names import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
@@ -143,7 +143,7 @@ def removal_of_tag(path: str) -> str:
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
     for folder in storage.list_folders(OWN_FOLDER):
-        journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
+        journal = Journal(storage, "", f"{OWN_FOLDER}/{folder}")
         for batch in journal.batches():
             entry = journal.read(batch)
             if entry is not None:  # else its batch was published since the listing
@@ -336,7 +336,7 @@ class References:
             data = self._ahead.read(manifest_path(meta.file_name))
         except NotFound:
             raise CorruptMetadata(f"{path} is missing, although a snapshot names it. {_CURE}", path=path) from None
-        blocks = read_file(data, path).blocks
+        blocks = list(blocks_of(data, path)[1])
         held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
         if held != noted:
             raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)

@@ -165,7 +165,6 @@ class SnapshotStore:
         return cast("Snapshot", newest)
 
     def _listed(self) -> Snapshot | None:
-        """The snapshot with the highest id."""
         hint, ids = self.storage.together([partial(self._hint, LATEST_HINT), self.ids])
         for attempt in range(_LATEST_ATTEMPTS):
             if attempt:

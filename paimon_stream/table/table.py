@@ -1,15 +1,16 @@
 """A table as one value: its location, its schema, the options in force. Also decides which tables can be written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from paimon_stream.errors import UnsupportedFeature, naming
+from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
+from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import (
     BRANCH,
@@ -29,7 +30,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.creation import POSTPONE, check_buckets, check_types, first_schema
+from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
@@ -135,8 +136,7 @@ def check_committable(table: Table) -> None:
             what = f"uses {_NOT_BUILT[option]}, for which this release does not commit"
             raise _unsupported(table, option, what)
     _check_places(table)
-    for one in table.schema.partition_fields:
-        _check_partition_column(table, one)
+    _check_partition_columns(table)
 
 
 def check_definition(table: Table) -> None:
@@ -156,8 +156,7 @@ def check_table_kind(table: Table) -> None:
     with naming(table.location):
         _check_kind(table)
         _check_options(table)
-        for one in table.schema.partition_fields:
-            _check_partition_column(table, one)
+        _check_partition_columns(table)
         check_types(table.schema.fields)
         check_buckets(table.schema, table.options)
         _check_merging(table)
@@ -171,13 +170,8 @@ def _check_merging(table: Table) -> None:
 def _check_type(table: Table) -> None:
     kind = table.options.value(TABLE_TYPE)
     if kind != "table":
-        raise UnsupportedFeature(
-            f"{table.location} is of type {kind!r}; only ordinary tables can be written. Write to a table "
-            "without the option 'type'.",
-            table=table.location,
-            option="type",
-            value=kind,
-        )
+        what = f"is of type {kind!r}; only ordinary tables can be written. Write to a table without the option 'type'."
+        raise _refusal(table, TABLE_TYPE, what, kind)
 
 
 def _check_kind(table: Table) -> None:
@@ -185,21 +179,18 @@ def _check_kind(table: Table) -> None:
     schema, buckets = table.schema, table.options.value(BUCKET)
     if not schema.primary_keys or buckets > 0:
         return
-    if buckets == POSTPONE:
+    if buckets == POSTPONE_BUCKET:
         mode = "first writes its rows to no bucket (postpone), where only a job of Java's finds them"
     elif set(schema.partition_keys) <= set(schema.primary_keys):
         return
     else:
         mode = "finds a key in any partition by an index of all keys (cross-partition)"
-    raise UnsupportedFeature(
-        f"{table.location} has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it "
-        f"{mode}, which this release does not write. Create the table with a fixed number of buckets, such "
-        f"as {_FIXED_BUCKETS}, and with all partition keys in its primary key.",
-        table=table.location,
-        option=BUCKET.key,
-        value=buckets,
-        primary_keys=schema.primary_keys,
+    what = (
+        f"has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it {mode}, which this release "
+        f"does not write. Create the table with a fixed number of buckets, such as {_FIXED_BUCKETS}, and with all "
+        "partition keys in its primary key."
     )
+    raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
 
 def _check_options(table: Table) -> None:
@@ -226,26 +217,82 @@ def _check_places(table: Table) -> None:
 
 def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:
     key, cure, value = option.key, option.default, table.options.get(option.key)
-    shown = f"{key} = {value!r}"
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
+    why = f"{what} ({key} = {value!r}). {how} if the table may change, or write to another table."
+    return _refusal(table, option, why, value)
+
+
+def _refusal(table: Table, option: Option[Any], what: str, value: Any, **context: Any) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"{table.location} {what} ({shown}). {how} if the table may change, or write to another table.",
-        table=table.location,
-        option=key,
-        value=value,
+        f"{table.location} {what}", table=table.location, option=option.key, value=value, **context
     )
 
 
-def _check_partition_column(table: Table, one: DataField) -> None:
-    problem = None
-    if one.type.is_binary:
-        problem = "Paimon has no folder name for it"
-    elif one.type.root is TypeRoot.TIMESTAMP_LTZ and not table.options.value(PARTITION_LEGACY_NAME):
-        problem = "with partition.legacy-name = false its folder depends on the time zone of each writer"
-    if problem:
-        raise UnsupportedFeature(
-            f"Partition key {one.name!r} of {table.location} is {one.type}: {problem}. Partition by another column.",
-            table=table.location,
-            column=one.name,
-            type=str(one.type),
-        )
+def _check_partition_columns(table: Table) -> None:
+    legacy = table.options.value(PARTITION_LEGACY_NAME)
+    for one in table.schema.partition_fields:
+        check_partition_key(one.name, one.type, legacy, table.location)
+
+
+# -- new schemas ----------------------------------------------------------------------------------
+#
+# A schema is published before the rows that need it. If no rows follow (the batch failed, the process was killed), it
+# is harmless: it only adds columns, and the next attempt finds nothing left to change.
+
+
+Merge = Callable[[TableSchema], TableSchema]
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is new."""
+
+_ATTEMPTS: Final = 20
+
+
+def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None) -> Table:
+    """The table with the schema that `merge` makes from its newest one, published as the next schema file.
+
+    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
+    one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
+    of the table that is meant. Raises what `merge` raises, the errors of `check_grown` and `TableReplaced`
+    (nothing is published then), `CommitContended`, `StorageError`.
+    """
+    schemas = SchemaStore(table.storage)
+    for _ in range(_ATTEMPTS):
+        merged = merge(table.schema)
+        if merged is table.schema:
+            return table
+        check_grown(table, merged)
+        if digest is not None and schemas.first_digest() != digest:
+            raise TableReplaced(
+                f"{table.location}: the table was dropped and created again while columns of the rows were being "
+                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
+                table=table.location,
+            )
+        wanted = table_of(table.storage, merged, overrides)
+        try:
+            if schemas.create(merged):
+                return wanted
+        except Unavailable:
+            if schemas.latest_id() == table.schema.id:
+                raise  # the schema was not created, but still may be: the next attempt at the batch will see
+        table = table_of(table.storage, schemas.latest(), overrides)
+    raise CommitContended(
+        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
+        "being merged into it. Nothing was written. Try again when they are done.",
+        table=table.location,
+        attempts=_ATTEMPTS,
+    )
+
+
+def check_grown(table: Table, merged: TableSchema) -> None:
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema
+    could not be written as its definition requires.
+
+    Both definitions are checked: the one of this writer, and the one that all others find, without this
+    writer's options. The latter matters only if others can write the table as it is.
+    """
+    check_table_kind(replace(table, schema=merged))
+    stored = table_of(table.storage, table.schema)
+    try:
+        check_table_kind(stored)
+    except ConfigError:
+        return
+    check_table_kind(replace(stored, schema=merged))

@@ -19,7 +19,7 @@ from paimon_stream.errors import (
     NumericOverflow,
     ValueTooLong,
 )
-from paimon_stream.format.text import count_not_utf8
+from paimon_stream.format.arrow_types import count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 _WIDE: Final = Context(prec=100)

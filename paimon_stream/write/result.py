@@ -16,7 +16,7 @@ from typing import Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.unreadable import BROKEN
+from paimon_stream.format.json_text import BROKEN
 
 _MAGIC: Final = b"PSTR"
 _VERSION: Final = 2

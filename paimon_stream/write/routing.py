@@ -15,8 +15,7 @@ from paimon_stream.errors import ROWS, UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
-from paimon_stream.format.names import LONGEST_NAME
-from paimon_stream.format.partition_path import partition_path
+from paimon_stream.format.names import LONGEST_NAME, partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options

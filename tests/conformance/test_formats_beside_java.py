@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream.errors import NullInNotNull, UnsupportedFeature
-from paimon_stream.format.avro_file import read_file
+from tests.kits.avro_files import read_file
 from tests.kits.files import Columns, Row, commit, opened, same, write
 
 HERE = Path(__file__).parent.parent

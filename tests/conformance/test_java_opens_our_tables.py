@@ -150,7 +150,7 @@ class Rewriter:
         return snapshot
 
     def write_list(self, metas: tuple[ManifestFileMeta, ...]) -> tuple[str, int]:
-        name = self.names.manifest_list()
+        name = self.names.next("manifest-list")
         return name, self.writer.write_list(name, metas)
 
 

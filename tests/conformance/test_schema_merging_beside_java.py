@@ -20,9 +20,8 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns, wider
-from paimon_stream.table.table import load_table
+from paimon_stream.table.table import Merge, evolve, load_table
 from tests.kits.tables import append
 
 TYPES = tuple(

@@ -21,10 +21,9 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import create_table, load_table
+from paimon_stream.table.table import Merge, create_table, evolve, load_table
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import WHOLE, following, new_storage
 from tests.kits.tables import write_rows

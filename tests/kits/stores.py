@@ -19,7 +19,7 @@ import pytest
 from paimon_stream.maintenance import after_commit
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated, system
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings
 from tests.servers import azurite, s3_moto
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.gateway import Gateway

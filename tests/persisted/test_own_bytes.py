@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_json import Marks
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, RegisteredWriter

@@ -20,13 +20,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, compressor, encode_file, zigzag
-from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.journal_entry import decode_journal_entry
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
-from paimon_stream.format.manifest_records import entries_bytes
+from paimon_stream.format.json_text import encode_checksummed
+from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, entries_bytes
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
@@ -272,7 +271,7 @@ def _consumers(folder: str) -> None:
 
 
 def _no_journal(folder: str) -> None:
-    assert Journal.in_folder(LocalStorage(folder), "_paimon_stream/u").batches() == []
+    assert Journal(LocalStorage(folder), "u").batches() == []
 
 
 def _journal(body: dict[str, Any]) -> Case:

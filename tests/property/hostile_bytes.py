@@ -20,7 +20,6 @@ import pyarrow
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.binary_row import decode_row, encode_row
-from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
     EMPTY_ROW,
@@ -32,6 +31,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS, decode_index_manifest, encode_index_manifest
 from paimon_stream.format.journal_entry import decode_journal_entry
+from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot

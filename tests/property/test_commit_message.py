@@ -73,6 +73,7 @@ GLOBAL = st.builds(
     index_field_id=INT,
     extra_field_ids=st.none() | st.lists(INT, max_size=40).map(tuple),
     index_meta=st.none() | st.binary(max_size=20),
+    source_meta=st.none(),
 )
 INDEXES = st.builds(
     IndexFileMeta,

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, encode_manifest_list
-from paimon_stream.format.manifest_records import entries_bytes
+from paimon_stream.format.manifest_avro import (
+    decode_manifest,
+    decode_manifest_list,
+    encode_manifest_list,
+    entries_bytes,
+)
 from paimon_stream.format.names import wrong_with
 from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples

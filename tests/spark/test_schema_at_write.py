@@ -17,8 +17,7 @@ from paimon_stream import PaimonTable, errors
 from paimon_stream.spark.align import align, project
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.schema_change import evolve
-from paimon_stream.table.table import Table, load_table
+from paimon_stream.table.table import Table, evolve, load_table
 from tests.kits.spark_jobs import Job
 
 ADD = {"paimon-stream.merge-schema": "add"}

@@ -46,7 +46,7 @@ class JavaCommitter(Actor):
         writer = ManifestWriter(storage, table.options, table.partition_types, table.schema.id)
         base = () if latest is None else store.base_and_delta(latest)
         delta = writer.write(entries, names)
-        lists = names.manifest_list(), names.manifest_list()
+        lists = names.next("manifest-list"), names.next("manifest-list")
         sizes = writer.write_list(lists[0], base), writer.write_list(lists[1], delta)
         snapshot = self._snapshot(latest, table, lists, sizes, rows, kind)
         if self._renamed(snapshot):

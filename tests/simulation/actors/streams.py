@@ -30,7 +30,7 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
-from paimon_stream.table.rolled_back import rolled_back
+from paimon_stream.table.lineage import rolled_back
 from tests.simulation.actors.advice import NEVER, Recommit, asks_for_checkpoint, asks_for_repair, command_of, option_of
 from tests.simulation.actors.advice import RULE as ADVICE
 from tests.simulation.actors.base import Actor, Work

@@ -10,8 +10,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
-from paimon_stream.table.schema_change import evolve
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, evolve
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.scheduler import LONGEST_MILLIS
 

@@ -18,8 +18,7 @@ from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import parse_type
-from paimon_stream.table.partition_filter import PartitionFilter
-from paimon_stream.table.partition_spec import parse_partition
+from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from tests.kits.commits import FIELDS, Bench, data_file
 
 KIND = CommitKind.OVERWRITE

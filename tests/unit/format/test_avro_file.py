@@ -8,7 +8,8 @@ import fastavro
 import pytest
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file, read_file, zigzag
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file, zigzag
+from tests.kits.avro_files import read_file
 
 SCHEMA = b'{"type":"long"}'
 PLAIN = b"".join(zigzag(number) for number in range(500))

@@ -12,11 +12,16 @@ import fastavro
 import pytest
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file, read_file
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, encode_manifest_list
-from paimon_stream.format.manifest_records import entries_bytes
+from paimon_stream.format.manifest_avro import (
+    decode_manifest,
+    decode_manifest_list,
+    encode_manifest_list,
+    entries_bytes,
+)
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from tests.kits.avro_files import read_file
 from tests.kits.manifests import encode_manifest
 
 STATS = SimpleStats(min_values=b"low", max_values=b"high", null_counts=(0, None, 7_000_000_000))

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-import paimon_stream.format.unreadable
+import paimon_stream.format.json_text
 from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.json_text import in_words
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot
-from paimon_stream.format.unreadable import in_words
 
 
 def test_the_examples_run() -> None:
-    assert doctest.testmod(paimon_stream.format.unreadable) == (0, 1)
+    assert doctest.testmod(paimon_stream.format.json_text) == (0, 1)
 
 
 @pytest.mark.parametrize("decode", [decode_schema, decode_snapshot])

@@ -10,8 +10,7 @@ from paimon_stream._version import __version__
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
-from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench

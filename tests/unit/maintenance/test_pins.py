@@ -17,7 +17,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     UnsupportedFeature,
 )
-from paimon_stream.format.checksummed import encode_checksummed
+from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import expire_snapshots

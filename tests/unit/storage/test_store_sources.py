@@ -13,7 +13,7 @@ from paimon_stream.errors import ConfigError, InvalidOption, MissingExtra, Unsup
 from paimon_stream.options.store_names import store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import store_location
-from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.store_sources import options_for, settings_of
 
 SECRET = "s3cr3t-never-shown"

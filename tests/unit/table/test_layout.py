@@ -19,7 +19,6 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.table.layout import (
     Layout,
     NameSource,
-    bucket_folder_name,
     escape_user,
     id_in_name,
     manifest_path,
@@ -56,7 +55,7 @@ def test_metadata_has_its_folders() -> None:
 
 def test_names_of_a_staging_count_for_each_kind() -> None:
     names = NameSource("u")
-    made = [names.manifest(), names.manifest_list(), names.manifest(), names.manifest_list()]
+    made = [names.next(), names.next("manifest-list"), names.next(), names.next("manifest-list")]
     assert made == ["manifest-u-0", "manifest-list-u-0", "manifest-u-1", "manifest-list-u-1"]
 
 
@@ -78,7 +77,7 @@ def test_only_plain_numbers_are_ids(name: str, found: int | None) -> None:
 
 def test_files_of_an_unpartitioned_table_lie_in_buckets() -> None:
     assert layout().data_file(EMPTY_ROW, 0, "data-x-0.parquet") == "bucket-0/data-x-0.parquet"
-    assert bucket_folder_name(-2) == "bucket-postpone"
+    assert layout().bucket_folder(EMPTY_ROW, -2) == "bucket-postpone"
 
 
 def test_partitions_come_in_the_order_of_the_keys() -> None:

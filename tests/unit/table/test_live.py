@@ -61,7 +61,7 @@ class History:
 
     def commit(self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND) -> Snapshot:
         write = ManifestWriter(self.storage, Options({}), TYPES, 0)
-        base, delta = self.names.manifest_list(), self.names.manifest_list()
+        base, delta = self.names.next("manifest-list"), self.names.next("manifest-list")
         write.write_list(base, self.metas)
         new = write.write(entries, self.names)
         write.write_list(delta, new)

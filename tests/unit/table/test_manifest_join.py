@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.errors import CorruptMetadata, InvalidData
-from paimon_stream.format.avro_file import MOST_PLAIN, packed_blocks_of, read_file
+from paimon_stream.format.avro_file import MOST_PLAIN, packed_blocks_of
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import FULL_BLOCK
@@ -22,6 +22,7 @@ from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.avro_files import read_file
 from tests.kits.commits import data_file
 from tests.kits.faults import FaultyStorage
 

@@ -143,7 +143,7 @@ def test_a_manifest_cut_off_between_two_blocks_is_noticed() -> None:
     cut = data[: data.rindex(data[-16:], 0, -16) + 16]
     assert len(decode_manifest(cut, "x")) == 1000  # it reads as a whole file
     storage.write("manifest/manifest-u-0", cut)
-    with pytest.raises(CorruptMetadata, match=f"cut off: it has {len(cut)} of {meta.file_size} bytes"):
+    with pytest.raises(CorruptMetadata, match=rf"cut off, and should have {meta.file_size} bytes \({len(cut)} bytes\)"):
         store(storage).read(meta)
 
 

@@ -17,7 +17,6 @@ import pytest
 from pyarrow import orc
 
 from paimon_stream.errors import InvalidData, InvalidOption, NoSpace
-from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.options import Options
@@ -25,6 +24,7 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.write.task import WriteSpec, write_task
+from tests.kits.avro_files import read_file
 from tests.kits.faults import Fault, FaultyStorage
 
 FORMATS = ("parquet", "orc", "avro")

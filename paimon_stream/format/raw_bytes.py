@@ -1,11 +1,14 @@
-"""Decompresses blocks of metadata and data files up to a bound, whatever they claim to hold."""
+"""Bytes of any origin: blocks are decompressed up to a bound, whatever they claim to hold, and a cursor, which the
+readers of Avro, Thrift and ORC share, advances over what is there."""
 
 import bz2
 import lzma
 import zlib
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
+
+from paimon_stream.errors import FormatError
 
 CODECS: Final = ("null", "deflate", "zstandard", "snappy", "bzip2", "xz")
 """The codecs by their names in Avro files."""
@@ -108,3 +111,44 @@ def varint(data: bytes) -> int:
         if byte < 0x80:
             return number
     raise ValueError("does not decompress")
+
+
+class ByteCursor:
+    """Reads bytes from the beginning. Subclasses define the messages for too few bytes (`cut_off`) and for a
+    number that does not end (`damaged`)."""
+
+    cut_off: ClassVar[str]
+    damaged: ClassVar[str]
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def _take(self, size: int) -> bytes:
+        """The next `size` bytes. Raises `FormatError`."""
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise self._error(self.cut_off)
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def _varint(self) -> int:
+        """The next number, stored as seven bits per byte, lowest bits first. Raises `FormatError`."""
+        made = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            made |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return made
+            if shift > 63:
+                raise self._error(self.damaged)
+
+    def _error(self, why: str) -> FormatError:
+        return FormatError(why)
+
+
+def unzigzag(number: int) -> int:
+    """A signed number from its zig-zag form."""
+    return (number >> 1) ^ -(number & 1)

@@ -1,18 +1,18 @@
-"""New files of the local file system: how they are created, written, synced and closed."""
+"""New files of the local file system: how they are created, written, synced and closed. And the errors of the
+operating system as this package's errors, with the file and what to do."""
 
 import contextlib
 import errno
 import io
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, BinaryIO, Final, cast
 
-from paimon_stream.errors import StorageError, Unavailable
+from paimon_stream.errors import AlreadyExists, NoSpace, NotFound, PermissionDenied, StorageError, Unavailable
 from paimon_stream.runtime import system
-from paimon_stream.storage.os_errors import writing
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _BUFFER_BYTES: Final = 1 << 20
@@ -33,10 +33,6 @@ class CheckedFile(io.FileIO):
         """Writes some of the data, and returns the number of bytes."""
         with writing(self.full):
             return super().write(data)
-
-    def write_whole(self, data: bytes) -> None:
-        """Writes all of the data."""
-        _write_whole(self.write, data)
 
     def close(self) -> None:
         """Syncs the file, unless it is being removed, and closes it."""
@@ -117,7 +113,7 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
     """Creates a file with the data, and syncs it if `synced`. Raises `OSError` untranslated."""
     descriptor = _open_new(full)
     try:
-        _write_whole(partial(os.write, descriptor), data)
+        write_whole(partial(os.write, descriptor), data)
         if synced:
             os.fsync(descriptor)
     finally:
@@ -158,7 +154,7 @@ def _make_folder(folder: str) -> None:
     _sync(os.path.dirname(folder))
 
 
-def _write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
+def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
     """Writes all of the data, however little the system accepts at a time."""
     rest = memoryview(data)
     while rest:
@@ -171,3 +167,67 @@ def _sync(folder: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# -- errors -------------------------------------------------------------------------------------------
+
+_KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
+    errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
+    errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
+    errno.ENOTDIR: (
+        AlreadyExists,
+        "{file} is a file, where a folder is needed. Remove that file, or use another location",
+    ),
+    errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
+    errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
+    errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
+    errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
+    errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
+    errno.EMFILE: (
+        Unavailable,
+        "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again",
+    ),
+    errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
+    errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
+    errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),
+}
+
+
+@contextlib.contextmanager
+def reading(full: str) -> Iterator[None]:
+    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`. So is a path
+    at which there can be no file: one with too long a name, or through links that lead to each other."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError):
+        raise NotFound(f"There is no file {full}. Check the table's location.", path=full) from None
+    except OSError as failed:
+        error = translated(failed, full, "read")
+        if failed.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise NotFound(error.message, path=full) from None
+        raise error from None
+
+
+@contextlib.contextmanager
+def writing(full: str) -> Iterator[None]:
+    """Raises the `OSError` of a write as this package's error."""
+    try:
+        yield
+    except OSError as failed:
+        raise translated(failed, full, "write") from None
+
+
+def translated(failed: OSError, full: str, verb: str) -> StorageError:
+    """This package's error for an `OSError`. `verb` says what was done to the file, such as "read"."""
+    kind, why = _KINDS.get(
+        failed.errno or 0, (Unavailable, f"{failed.strerror or failed}. Check the disk or mount and try again")
+    )
+    return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
+
+
+def _file_above(full: str) -> str:
+    """The nearest file among the parent folders of a path."""
+    above = os.path.dirname(full)
+    while not os.path.exists(above) and above not in ("", "/"):
+        above = os.path.dirname(above)
+    return above
