@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "tag": ("tags", "List, create and delete tags."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
     "recommit": ("recommit", "Commit a batch again that another engine replaced."),
-    "rebuild-index": ("rebuild_index", "Make the index of dynamic buckets anew."),
+    "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
     "delete": ("delete_rows", "Delete the rows that fulfil a condition."),

@@ -1,4 +1,4 @@
-"""`orphans`, `repair-hints`, `compact-manifests`."""
+"""`orphans`, `repair-hints`, `compact-manifests`, `rebuild-index`."""
 
 from typing import Final
 
@@ -82,3 +82,23 @@ def compact_manifests(session: Session, yes: bool) -> Answer:
             f"{report.manifests_after:,} ({size(report.bytes_after)}){where}."
         )
     return changed_answer(report.to_json(), [said], done=yes, something=report.merged > 0)
+
+
+@table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
+def rebuild_index(session: Session, yes: bool) -> Answer:
+    """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes what is wrong
+    anew, in a new snapshot. No row changes. Stop the writers of other engines first. Without --yes it only shows
+    which buckets have a wrong index."""
+    with progress() as reporter:
+        report = session.table.rebuild_index(dry_run=not yes, progress=reporter)
+    buckets, keys = count(len(report.buckets), "bucket"), count(report.keys, "key")
+    parts = []
+    if report.manifest is not None:
+        parts.append(f"The index manifest {report.manifest} {'is there again' if yes else 'is missing or broken'}.")
+    if report.buckets:
+        where = "" if report.snapshot_id is None else f", in snapshot {report.snapshot_id}"
+        verb = "was" if yes else "would be"
+        parts.append(f"The hash index of {buckets} {verb} made anew, with {keys}{where}: {listed(report.buckets)}.")
+    if not parts:
+        parts.append(f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do.")
+    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.buckets or report.manifest))
