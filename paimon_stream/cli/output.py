@@ -1,17 +1,120 @@
-"""Standard output gets the answer; standard error gets everything else."""
+"""Standard output gets the answer; standard error gets everything else.
+
+An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each row. Widths are
+terminal columns: a Chinese character takes two, a combining accent none.
+"""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TextIO, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from paimon_stream.cli.columns import Listing
-from paimon_stream.cli.layout import listing_lines, pair_lines, sentence_lines
-from paimon_stream.cli.text import jsonable
+from paimon_stream.cli.columns import Column, Listing, choose
+from paimon_stream.cli.text import jsonable, plain
+
+T = TypeVar("T")
+
+_GAP: Final = "  "
+_NARROWEST_PROSE: Final = 30
+
+
+def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
+    """A sentence, broken between words if it is wider than `width`. None means no limit. A name in it cannot
+    begin a line: its line ends are escaped."""
+    return (Text(line) for line in _broken(plain(sentence), width))
+
+
+def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon: str = "") -> Iterator[Text]:
+    """Names and values, one pair per line. A long value continues below its beginning."""
+    widest = max((cell_len(name) for name, _ in pairs), default=0) + len(colon)
+    inside = None if width is None else max(width - widest - len(_GAP), _NARROWEST_PROSE)
+    for name, value in pairs:
+        first, *others = _broken(plain(value), inside) or [""]
+        yield Text(_left(name + colon, widest), style="bold") + Text(f"{_GAP}{first}".rstrip())
+        yield from (Text(" " * (widest + len(_GAP)) + line) for line in others)
+
+
+def listing_lines(listing: Listing[T], width: int | None, names: Sequence[str] | None = None) -> Iterator[Text]:
+    """The rows below the titles of their columns, or each row as a block of `name: value` lines if the table
+    is wider than `width`. `names` are the columns to show, in this order."""
+    columns = choose(listing.columns, names)
+    rows = [[plain(column.cell(row)) for column in columns] for row in listing.rows]
+    if not rows:
+        yield from sentence_lines(listing.empty, width)
+        return
+    widths = _widths(columns, rows, width)
+    if widths is not None:
+        yield from _table(columns, rows, widths)
+        return
+    for position, row in enumerate(rows):
+        if position:
+            yield Text()
+        named = [(column.name, cell) for column, cell in zip(columns, row, strict=True)]
+        yield from pair_lines(named, width, colon=":")
+
+
+def _widths(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
+    """The width of each column of the table. Columns of prose become narrower if the table is too wide, but
+    stay readable. None if the table still does not fit."""
+    widths = [max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)]
+    if width is None:
+        return widths
+    too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while too_wide > 0:
+        prose = [i for i, one in enumerate(columns) if one.prose and widths[i] > _NARROWEST_PROSE]
+        if not prose:
+            return None
+        widest = max(prose, key=lambda i: widths[i])
+        narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
+        if len(prose) > 1:
+            second = max(widths[i] for i in prose if i != widest)
+            narrower = max(narrower, second if second < widths[widest] else widths[widest] - 1)
+        too_wide -= widths[widest] - narrower
+        widths[widest] = narrower
+    return widths
+
+
+def _table(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[Text]:
+    def line(cells: Sequence[str]) -> str:
+        placed = (
+            " " * (wide - cell_len(cell)) + cell if column.number or column.ident else _left(cell, wide)
+            for column, cell, wide in zip(columns, cells, widths, strict=True)
+        )
+        return _GAP.join(placed).rstrip()
+
+    yield Text(line([column.name for column in columns]), style="bold")
+    for row in rows:
+        broken = [
+            _broken(cell, wide) if column.prose else [cell]
+            for column, cell, wide in zip(columns, row, widths, strict=True)
+        ]
+        for height in range(max(map(len, broken))):
+            yield Text(line([part[height] if height < len(part) else "" for part in broken]))
+
+
+def _broken(text: str, width: int | None) -> list[str]:
+    """The text in lines of at most this width, broken between words. A longer word, such as a path, stays
+    whole, so that it can be copied."""
+    if width is None or cell_len(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.rstrip(" ").split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
 
 _UNLIMITED: Final = 1_000_000
 
