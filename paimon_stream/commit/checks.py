@@ -13,11 +13,11 @@ from typing import Final
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files, missing_old_files
-from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.conflicts import CommitContext
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paimon_stream.commit.base_files import LiveFile
 from paimon_stream.commit.plan import Changes, IndexChange
+from paimon_stream.commit.watched_files import LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder

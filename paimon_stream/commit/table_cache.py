@@ -13,9 +13,8 @@ forgotten. Partitions that no commit touches are never read. The size of the cac
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.plan import Base
-from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.commit.watched_files import KnownFiles, WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot

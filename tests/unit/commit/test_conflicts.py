@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.base_files import LiveFile
 from paimon_stream.commit.plan import Changes, IndexChange
+from paimon_stream.commit.watched_files import LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import (
