@@ -30,8 +30,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
-from paimon_stream.stream.unsupported_options import warn_of_work_left
-from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_late_deletes
+from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_late_deletes, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task

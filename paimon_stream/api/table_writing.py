@@ -10,7 +10,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.reports import Progress, silent
-from paimon_stream.stream.unsupported_options import warn_of_work_left
+from paimon_stream.stream.writable import warn_of_work_left
 
 
 class TableWriting(LoadedTable):

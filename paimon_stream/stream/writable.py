@@ -7,18 +7,43 @@ job compacts it (semantics.md R6.6).
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, STREAM_COMPACT, WRITE_ONLY
+from paimon_stream.options import (
+    CHANGELOG_PRODUCER,
+    COMMIT_CALLBACKS,
+    DELETION_VECTORS,
+    EXPLICIT_CAST,
+    ICEBERG_STORAGE,
+    MERGE_ENGINE,
+    PARTITION_EXPIRATION_TIME,
+    STREAM_COMPACT,
+    TAG_AUTOMATIC_CREATION,
+    WRITE_ONLY,
+    Option,
+    Options,
+    is_secret,
+)
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.write.row_kinds import KindRules
 
 _LOG = logging.getLogger(__name__)
+
+_ALWAYS: Final[Mapping[Option[Any], str]] = {
+    COMMIT_CALLBACKS: "they are Java classes, and are not called",
+    ICEBERG_STORAGE: "no Iceberg metadata is written",
+    EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
+}
+_OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
+    TAG_AUTOMATIC_CREATION: "no tag is made",
+    PARTITION_EXPIRATION_TIME: "no partition expires",
+}
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
@@ -97,3 +122,28 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
             "table, start with a new checkpoint."
         )
         _LOG.warning(text, table.location, identity.checkpoint or f"of commit user {identity.user!r}", batch, batch - 1)
+
+
+def warn_of_work_left(table: Table) -> None:
+    """Warns of table options that ask committers for work which this package does not do, and of credentials that
+    somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
+    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags and the expiry of
+    partitions to other jobs, so there is no warning of these if it is on."""
+    left = [*_left(table.options, _ALWAYS)]
+    if not table.options.value(WRITE_ONLY):
+        left += _left(table.options, _OF_MAINTENANCE)
+    if left:
+        text = "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
+        _LOG.warning(text, table.location, "; ".join(left))
+    secrets = [key for key in table.schema.options if is_secret(key)]
+    if secrets:
+        _LOG.warning(
+            "%s has credentials among its options, where every reader of its folder sees them: %s. Remove "
+            "them by Paimon's ALTER TABLE ... RESET, and give the store a new key.",
+            table.location,
+            ", ".join(secrets),
+        )
+
+
+def _left(options: Options, known: Mapping[Option[Any], str]) -> list[str]:
+    return [f"{one.key} = {options[one.key]} ({what})" for one, what in known.items() if options.differs(one)]

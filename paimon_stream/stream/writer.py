@@ -43,12 +43,12 @@ from paimon_stream.stream.later_batches import Memory, judge_next, require_unpub
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import (
     check_writable,
     warn_of_compaction,
     warn_of_earlier_batches,
     warn_of_late_deletes,
+    warn_of_work_left,
 )
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
