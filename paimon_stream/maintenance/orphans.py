@@ -35,7 +35,7 @@ import numpy.typing as npt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
-from paimon_stream.maintenance.lost_history import lost_history
+from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.reports import Progress, Report, silent

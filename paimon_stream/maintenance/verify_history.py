@@ -13,7 +13,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
 from paimon_stream.maintenance.consumers import next_snapshot
 from paimon_stream.maintenance.findings import Findings
-from paimon_stream.maintenance.lost_history import lost_history
+from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.read_ahead import ReadAhead
