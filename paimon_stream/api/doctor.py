@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, of_checkpoint_kind
-from paimon_stream.api.earlier_columns import judge_columns
+from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, judge_columns, of_checkpoint_kind
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot

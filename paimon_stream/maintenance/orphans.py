@@ -11,7 +11,7 @@ A file that may still become part of the table is never removed:
    is checked again just before each is deleted.
 3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
    they reuse prepared files only with a journal, whose files are never candidates.
-4. Nothing is removed if snapshots seem to be lost (`lost_history.py`), because their files would look unused.
+4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look unused.
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them. All files
 of a group are looked at before the first of them is deleted. That is no weaker than a look before each: what
