@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from paimon_stream.cli import interrupt
-from paimon_stream.cli.exits import INTERRUPTED
+from paimon_stream.cli.exits import INTERRUPTED, watch_ctrl_c
 from paimon_stream.errors import MissingExtra
 from paimon_stream.extras import require
 
@@ -19,7 +18,7 @@ __all__ = ["main"]
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command that `args` name (by default `sys.argv`), and ends the process with the command's exit
     code (docs/cli.md)."""
-    interrupt.watch()
+    watch_ctrl_c()
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")
     except MissingExtra as missing:

@@ -14,8 +14,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from paimon_stream._version import __version__
-from paimon_stream.cli import interrupt
-from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE
+from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handled
 from paimon_stream.cli.output import say
 
 COMMANDS: Final = {
@@ -84,7 +83,7 @@ class _Commands(click.Group):
         try:
             code = self._run(list(sys.argv[1:] if args is None else args))
         except KeyboardInterrupt:
-            interrupt.handled()
+            ctrl_c_is_handled()
             say("interrupted. What was published stays. The rest is invisible, and can be run again.")
             code = INTERRUPTED
         except BrokenPipeError:
