@@ -21,8 +21,7 @@ from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.completion import columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Part, say, show
-from paimon_stream.cli.text import jsonable
-from paimon_stream.cli.wording import in_commands
+from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.location import shown_location

@@ -13,8 +13,7 @@ from paimon_stream.cli.command import Session, pairs_of, table_command
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer, Lines, Part
-from paimon_stream.cli.text import iso, listed, moment
-from paimon_stream.cli.wording import in_commands
+from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
 from paimon_stream.stream.claims import registered_writers

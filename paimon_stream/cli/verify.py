@@ -9,8 +9,7 @@ from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import listed, ranges
-from paimon_stream.cli.wording import in_commands
+from paimon_stream.cli.text import in_commands, listed, ranges
 from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
 from paimon_stream.maintenance.verify import verify as verify_table

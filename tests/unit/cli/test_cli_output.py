@@ -32,7 +32,7 @@ from paimon_stream.cli.app import cli
 from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.output import listing_lines, pair_lines, sentence_lines
 from paimon_stream.cli.partition import partition_of, partition_text
-from paimon_stream.cli.wording import COMMAND_OF, in_commands
+from paimon_stream.cli.text import COMMAND_OF, in_commands
 from paimon_stream.errors import InvalidData
 from tests.kits.tables import append
 
