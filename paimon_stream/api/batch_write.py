@@ -30,7 +30,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
-from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_late_deletes, warn_of_work_left
+from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
@@ -47,10 +47,7 @@ _BATCH_ROWS: Final = 65_536
 
 def append_rows(table: Table, rows: Rows) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
-    check_writable(table)
-    warn_of_work_left(table)
-    warn_of_compaction(table)
-    warn_of_late_deletes(table)
+    _check(table)
     for rewritten in count():
         numbering = _numbers(table)
         try:
@@ -64,6 +61,13 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     raise AssertionError("unreachable")
 
 
+def _check(table: Table) -> None:
+    """Refuses a table that cannot be written, and says what users must know about one that can."""
+    check_writable(table)
+    warn_of_work_left(table)
+    warn_of_merging(table)
+
+
 def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
     """Where the sequence numbers of rows begin; None for a table without primary key."""
     return batch_commit(table).numbers(replaces=replaces) if table.schema.primary_keys else None
@@ -71,10 +75,7 @@ def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
 
 def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
-    check_writable(table)
-    warn_of_work_left(table)
-    warn_of_compaction(table)
-    warn_of_late_deletes(table)
+    _check(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)

@@ -67,23 +67,16 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
         )
 
 
-def warn_of_compaction(table: Table, *, in_stream: bool = False) -> None:
-    """Logs what readers of a table do not see before another job has compacted it. Called at the start of a
-    run. For `in_stream` see `check_writable`."""
+def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
+    """Logs what readers of a table do not see before another job has compacted it, and the columns because of which no
+    reader could merge a -D that comes late. Called at the start of a run. For `in_stream` see `check_writable`."""
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     for option, value, why in _left_to_compaction(table, spec, in_stream):
         text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
         _LOG.warning(text, table.location, option, value, why)
-
-
-def warn_of_late_deletes(table: Table) -> None:
-    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a run."""
-    if not table.schema.primary_keys:
-        return
-    merge = MergeSpec.of(table.schema, table.options, table=table.location)
-    columns = KindRules.of(table.schema, table.options, merge).late_deletes
+    columns = KindRules.of(table.schema, table.options, spec).late_deletes
     if columns:
         _LOG.warning(
             "%s: a -D removes a row, but one that comes late, with a lower sequence than the row has, could "

@@ -43,13 +43,7 @@ from paimon_stream.stream.later_batches import Memory, judge_next, require_unpub
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.stream.writable import (
-    check_writable,
-    warn_of_compaction,
-    warn_of_earlier_batches,
-    warn_of_late_deletes,
-    warn_of_work_left,
-)
+from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -189,8 +183,7 @@ class StreamWriter:
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
-        warn_of_compaction(self.table, in_stream=not self._overwrites)
-        warn_of_late_deletes(self.table)
+        warn_of_merging(self.table, in_stream=not self._overwrites)
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)
