@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "orphans": ("orphans", "Find or delete files that nothing refers to."),
     "tag": ("tags", "List, create and delete tags."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
-    "recommit": ("recommit", "Commit a batch again that another engine replaced."),
+    "recommit": ("query", "Commit a batch again that another engine replaced."),
     "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
