@@ -23,6 +23,10 @@ class Refusals:
     accepted: set[str] = field(default_factory=set)
     """The keys of the options by which an operator let this batch continue."""
 
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"table": self.location, "user": self.user, "batch": self.batch_id}
+
     def history_unknown(self, cause: str) -> None:
         """Whether the batch was committed is not known."""
         self.decide(
@@ -40,9 +44,7 @@ class Refusals:
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
             f"{identifier} under the same user (snapshot {snapshot_id}). That batch stays and this one was not "
             "published. Two queries run on one checkpoint or share a commit user: stop one.",
-            table=self.location,
-            user=self.user,
-            batch=self.batch_id,
+            **self._facts,
             snapshot=snapshot_id,
         )
 
@@ -55,9 +57,7 @@ class Refusals:
             return
         raise kind(
             f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'.",
-            table=self.location,
-            user=self.user,
-            batch=self.batch_id,
+            **self._facts,
             option=option.key,
             **facts,
         )

@@ -53,9 +53,7 @@ class ReplayErrors(Refusals):
             "stream, or another query on its checkpoint, published it: files that it had prepared are part of the "
             "table, and the snapshot has expired since. That batch stays, and this run published nothing. If the other "
             "run is still alive, stop it. Then start the query again: it continues after this batch.",
-            table=self.location,
-            user=self.user,
-            batch=self.batch_id,
+            **self._facts,
         )
 
     def later_run_began(self) -> SharedCheckpoint:
@@ -64,9 +62,7 @@ class ReplayErrors(Refusals):
             f"{self.location}: a later run of commit user {self.user!r} has begun, so this run stops before "
             f"batch {self.batch_id}. It published nothing of that batch. Two queries run on one checkpoint, "
             "or share a commit user. Stop one.",
-            table=self.location,
-            user=self.user,
-            batch=self.batch_id,
+            **self._facts,
         )
 
     def table_replaced(self, cause: str) -> None:
