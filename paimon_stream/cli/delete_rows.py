@@ -86,9 +86,7 @@ _WHERE = click.Option(
 )
 
 
-@table_command(
-    example="delete --yes --where \"id = 7 AND dt = '2026-11-20'\" /data/shop.db/events", params=(_WHERE, YES)
-)
+@table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
 def delete(session: Session, where: str, yes: bool) -> Answer:
     """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion vectors. Earlier
     snapshots keep the rows until they expire. Without --yes it only counts the rows."""

@@ -118,8 +118,8 @@ class _Plan:
     @classmethod
     def of(cls, table: Table, where: Any, progress: Progress) -> "_Plan":
         """Reads the condition's columns of all files in partitions that may have such rows."""
-        _check(table)
         predicate = Predicate.of(where, table.schema, table.location)
+        _check(table)
         scan = plan_scan(table)
         values = {one.partition: table.layout.partition_values(one.partition) for one in scan.files}
         keys = table.schema.partition_keys

@@ -7,8 +7,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.binary_columns import value_scalar
@@ -64,10 +62,12 @@ class Predicate:
         guarantee = known[0]
         for one in known[1:]:
             guarantee = guarantee & one
-        kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-        piece = kind.make_fragment("nowhere", nowhere, partition_expression=guarantee)
+        import pyarrow.dataset as ds  # imports pandas
+
+        kind = ds.ParquetFileFormat()
+        piece = kind.make_fragment(pa.BufferReader(b""), partition_expression=guarantee)
         columns = pa.schema([(one.name, arrow_type(one.type)) for one in schema.fields])
-        whole = ds.FileSystemDataset([piece], columns, kind, nowhere)
+        whole = ds.FileSystemDataset([piece], columns, kind)
         return any(True for _ in whole.get_fragments(filter=self.where))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:

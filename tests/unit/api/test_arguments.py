@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import CommitMessage, PaimonSink, PaimonTable
@@ -28,6 +29,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "append": {"df": ROWS},
     "overwrite": {"df": ROWS},
     "drop_partitions": {"partitions": [{"dt": "a"}]},
+    "delete": {"where": pc.field("id") == 1},
     "new_commit": {"commit_user": "me"},
     "expire_snapshots": {},
     "create_tag": {"name": "y"},
