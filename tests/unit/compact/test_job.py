@@ -420,3 +420,25 @@ def test_null_in_a_column_that_must_not_be_null_is_named(tmp_path: Path) -> None
     )
     with pytest.raises(NullInNotNull, match="id"):
         PaimonTable.load(table.location).compact()
+
+
+def test_a_run_takes_its_memory_from_jemalloc_and_the_process_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if {"jemalloc", "mimalloc"} - set(pa.supported_memory_backends()):
+        pytest.skip("Arrow has not both here")
+    before = pa.default_memory_pool()
+    try:
+        pa.set_memory_pool(pa.mimalloc_memory_pool())
+        for chosen, expected in ((False, "jemalloc"), (True, "mimalloc")):
+            seen: set[str] = set()
+            if chosen:
+                monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+            else:
+                monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+            table = made(tmp_path / str(chosen))
+            table.compact(progress=lambda *_, seen=seen: seen.add(pa.default_memory_pool().backend_name))
+            assert seen == {expected}
+            assert pa.default_memory_pool().backend_name == "mimalloc"
+    finally:
+        pa.set_memory_pool(before)
