@@ -58,7 +58,7 @@ def test_no_log_of_py4j_has_the_secrets(session: SparkSession, caplog: pytest.Lo
 
 def test_a_sink_and_a_table_take_them_for_stores_only(session: SparkSession) -> None:
     pytest.importorskip("obstore")
-    settings = SinkSettings(location="s3a://bucket/t", token="t").of(session)
+    settings = SinkSettings(location="s3a://bucket/t", token="t", session=session)
     storage: Any = settings.open_storage()
     assert storage.settings.config["secret_access_key"] == SECRET
     assert storage.settings.config["endpoint"] == "http://127.0.0.1:9"
@@ -68,7 +68,7 @@ def test_a_sink_and_a_table_take_them_for_stores_only(session: SparkSession) -> 
     own: Any = open_beside_spark("s3a://bucket/t", {"s3.access-key": "own", "s3.secret-key": "k"})
     assert own.settings.config["access_key_id"] == "own"
     off = {"paimon-stream.store.from-spark": "false"}
-    switched: Any = SinkSettings(location="s3a://bucket/t", token="t", options=off).of(session).open_storage()
+    switched: Any = SinkSettings(location="s3a://bucket/t", token="t", options=off, session=session).open_storage()
     assert "endpoint" not in switched.settings.config
 
 
