@@ -14,7 +14,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.format.commit_message import CommitMessage
 from tests.kits.commits import Bench
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import following
 
 BATCH = 7
@@ -84,14 +84,6 @@ def grown(bench: Bench, commits: int) -> Case:
 
 
 CASES = [empty_table, second_commit, fixed_buckets, merging, full_merging, lost_race]
-FAULTS = {
-    "before": {"moment": Moment.BEFORE},
-    "after": {"moment": Moment.AFTER},
-    "refused": {"moment": Moment.BEFORE, "error": PermissionDenied},
-    "disk full": {"moment": Moment.BEFORE, "error": NoSpace},
-    "killed before": {"moment": Moment.BEFORE, "stop": True},
-    "killed after": {"moment": Moment.AFTER, "stop": True},
-}
 
 
 def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:

@@ -23,7 +23,8 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.faults import FAULTS as ALL_FAULTS
+from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
 from tests.kits.places import following, new_storage
 
@@ -128,12 +129,7 @@ class AnotherWriter:
 
 
 FOREIGN = {"k": 99, "v": "theirs", "n": 1, "s": 1}
-FAULTS: dict[str, dict[str, Any]] = {
-    "before": {"moment": Moment.BEFORE},
-    "after": {"moment": Moment.AFTER},
-    "killed before": {"moment": Moment.BEFORE, "stop": True},
-    "killed after": {"moment": Moment.AFTER, "stop": True},
-}
+FAULTS = {kind: ALL_FAULTS[kind] for kind in ("before", "after", "killed before", "killed after")}
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage
-from tests.crash.test_commit_faults import FAULTS as ALL_FAULTS
 from tests.kits.commits import Bench
+from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.places import emptied, following
 

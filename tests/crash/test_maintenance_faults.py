@@ -10,23 +10,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from paimon_stream.errors import CorruptMetadata, NotFound, PermissionDenied
+from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench
+from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
 from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped
 
-FAULTS = {
-    "before": {"moment": Moment.BEFORE},
-    "refused": {"moment": Moment.BEFORE, "error": PermissionDenied},
-    "killed before": {"moment": Moment.BEFORE, "stop": True},
-    "killed after": {"moment": Moment.AFTER, "stop": True},
-}
+FAULTS = {kind: ALL_FAULTS[kind] for kind in ("before", "refused", "killed before", "killed after")}
 
 
 def attempts(fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:

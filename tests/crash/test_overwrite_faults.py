@@ -21,9 +21,8 @@ from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
-from tests.crash.test_commit_faults import FAULTS
 from tests.kits.commits import Bench
-from tests.kits.faults import Fault, FaultyStorage, Killed
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 
 BATCH = 7

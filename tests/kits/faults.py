@@ -16,7 +16,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
-from paimon_stream.errors import StorageError, Unavailable
+from paimon_stream.errors import NoSpace, PermissionDenied, StorageError, Unavailable
 from paimon_stream.storage.base import OneByOne, Storage
 from paimon_stream.storage.together import Request
 
@@ -274,3 +274,14 @@ class _FaultyStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+FAULTS: Final[dict[str, dict[str, Any]]] = {
+    "before": {"moment": Moment.BEFORE},
+    "after": {"moment": Moment.AFTER},
+    "refused": {"moment": Moment.BEFORE, "error": PermissionDenied},
+    "disk full": {"moment": Moment.BEFORE, "error": NoSpace},
+    "killed before": {"moment": Moment.BEFORE, "stop": True},
+    "killed after": {"moment": Moment.AFTER, "stop": True},
+}
+"""The ways in which an operation fails, as arguments of `Fault`."""

@@ -18,13 +18,12 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     InvalidData,
     InvalidOption,
-    PermissionDenied,
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.delete_rows import delete_rows
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.vectors import vector_entries
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.table.vectors import VectorIndex
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 
 VECTORS = {"deletion-vectors.enabled": "true", "compaction.min.file-num": "2"}
@@ -89,7 +88,7 @@ def test_rows_go_and_earlier_snapshots_keep_them(options: dict[str, str], partit
     table.compact(full=True)
     assert ids(table) == [1, 3, 4, 5, 7, 9, 11]
     latest = table.latest_snapshot()
-    assert not [one for entry in vector_entries(table._table, latest) for one in entry.file.deletions or ()]
+    assert not [one for entry in VectorIndex.of(table._table, latest).entries for one in entry.file.deletions or ()]
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert ids(table) == [1, 3, 4, 5, 7, 9, 11]
 
@@ -184,15 +183,6 @@ def with_storage(table: PaimonTable, storage: Storage) -> Callable[[], Any]:
     return lambda: replace(table._table, storage=storage)
 
 
-FAULTS = {
-    "before": {"moment": Moment.BEFORE},
-    "after": {"moment": Moment.AFTER},
-    "refused": {"moment": Moment.BEFORE, "error": PermissionDenied},
-    "killed before": {"moment": Moment.BEFORE, "stop": True},
-    "killed after": {"moment": Moment.AFTER, "stop": True},
-}
-
-
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 @pytest.mark.parametrize("options", [VECTORS, BUCKETS])
 def test_a_delete_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
@@ -249,7 +239,7 @@ def test_a_delete_beside_others_at_each_operation_loses_nothing() -> None:
 def test_a_damaged_vector_is_an_error_of_the_delete_the_compaction_and_verify() -> None:
     table = made()
     table.delete(pc.field("id") == 3)
-    (entry,) = vector_entries(table._table, table.latest_snapshot())
+    (entry,) = VectorIndex.of(table._table, table.latest_snapshot()).entries
     path = f"index/{entry.file.file_name}"
     data = bytearray(table._table.storage.read(path))
     data[-6] ^= 1
