@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,7 +43,6 @@ from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -71,7 +70,6 @@ def compact(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-    storage: Storage | None = None,
     runtime: Runtime | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactReport:
@@ -84,7 +82,7 @@ def compact(
     is rolled back meanwhile, and the errors of reading, writing and committing. If files are damaged, the
     first such error is raised when all others have been published.
     """
-    run = _Run(load, full, partitions, storage, runtime or system(), progress or silent, elsewhere)
+    run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
         for _ in range(_PLANS):
@@ -130,7 +128,6 @@ class _Run:
     load: Callable[[], Table]
     full: bool
     partitions: Sequence[Mapping[str, Any]] | None
-    storage: Storage | None
     runtime: Runtime
     progress: Progress
     elsewhere: Elsewhere | None = None
@@ -147,8 +144,6 @@ class _Run:
     def plan(self, only: Collection[Bucket] | None) -> _Plan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
         table = self.load()
-        if self.storage is not None:
-            table = replace(table, storage=self.storage)
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.table import load_table
+from paimon_stream.table.table import Table, load_table
 from tests.kits.faults import Fault, FaultyStorage, Operation
 from tests.kits.reading import wire_rows
 
@@ -40,7 +41,13 @@ WAYS: list[dict[str, str]] = [
 
 def run(table: PaimonTable, storage: Any = None, **how: Any) -> CompactReport:
     runtime = simulated(next(SEEDS), SimulatedClock(system().clock.now_millis()))
-    return compact(lambda: load_table(LocalStorage(table.location)), storage=storage, runtime=runtime, **how)
+    return compact(lambda: loaded(table, storage), runtime=runtime, **how)
+
+
+def loaded(table: PaimonTable, storage: Any = None) -> Table:
+    """The table as it is now; with a `storage`, that reads and writes there from then on."""
+    now = load_table(LocalStorage(table.location))
+    return now if storage is None else replace(now, storage=storage)
 
 
 def data_files(table: PaimonTable) -> set[str]:

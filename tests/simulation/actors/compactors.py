@@ -45,9 +45,7 @@ class Compactor(Actor):
         full, options = self.world.choices.pick(MANNERS)
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         self.doing = f"{'a full' if full else 'a'} compaction ({given})"
-        return lambda: compact(
-            lambda: load_table(process.storage, options), full=full, storage=process.storage, runtime=process.runtime
-        )
+        return lambda: compact(lambda: load_table(process.storage, options), full=full, runtime=process.runtime)
 
     def failed(self, error: PaimonStreamError) -> None:
         """What others do beside it is no failure, unless it takes away rows."""

@@ -34,7 +34,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.compaction import SEEDS, Acting, data_files, live, problems, run
+from tests.kits.compaction import SEEDS, Acting, data_files, live, loaded, problems, run
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 
 COLUMNS = [("id", "INT"), ("dt", "STRING")]
@@ -402,7 +402,7 @@ def test_what_takes_long_is_published_in_parts(tmp_path: Path) -> None:
             return super()._due(operation)
 
     storage = Slow(table, lambda: None, "", "never")
-    report = compact(lambda: load_table(LocalStorage(table.location)), storage=storage, runtime=runtime)
+    report = compact(lambda: loaded(table, storage), runtime=runtime)
     compactions = [one for one in table.snapshots() if one.commit_kind.value == "COMPACT"]
     assert len(compactions) > 1
     assert report.snapshot_id == compactions[-1].id == table.latest_snapshot().id
