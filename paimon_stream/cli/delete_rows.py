@@ -1,7 +1,10 @@
 """`delete`, and its condition on rows as people type it: `amount >= 10 AND region = 'north' AND note IS NULL`."""
 
+import operator
 import re
-from typing import Final
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final
 
 import click
 import pyarrow.compute as pc
@@ -12,7 +15,6 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import TypeRoot
 from paimon_stream.table.partition_value import expected_form, partition_value
 
 _SYNTAX: Final = (
@@ -26,23 +28,23 @@ _PIECE: Final = re.compile(
         \s*(?P<end>AND\b|$)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_NESTED: Final = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW)
-_TEXT: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
     """The condition as an expression. Raises a usage error for what is not a condition on the table's columns."""
-    found: pc.Expression | None = None
+    found: list[pc.Expression] = []
     at, end = 0, "and"
     while end:
         piece = _PIECE.match(typed, at)
         if piece is None:
             raise click.UsageError(f"--where is not understood from {typed[at:].strip()!r} on. {_SYNTAX}")
-        one = _comparison(piece, schema)
-        found = one if found is None else found & one
+        found.append(_comparison(piece, schema))
         at, end = piece.end(), piece["end"]
-    assert found is not None
-    return found
+    return reduce(operator.and_, found)
 
 
 def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
@@ -52,30 +54,18 @@ def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     type_, column = schema.field(name).type, pc.field(name)
     if piece["null"]:
         return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
-    if type_.root in _NESTED:
+    if type_.is_nested:
         raise click.UsageError(
             f"--where compares {name} with a value, but its type is {type_}. Only IS NULL can be asked."
         )
-    if type_.root in _TEXT and piece["text"] is None:
+    if type_.is_string and piece["text"] is None:
         raise click.UsageError(f"--where compares {name} with {piece['bare']}. A text is in single quotes.")
     text = piece["bare"] if piece["text"] is None else piece["text"].replace("''", "'")
     value = partition_value(type_, text)
     if value is None:
         raise click.UsageError(f"--where: {text!r} is no value of {name}, a {type_}. {expected_form(type_)}")
     other = value_scalar(value, type_)
-    match piece["op"]:
-        case "=" | "==":
-            return column == other
-        case "!=" | "<>":
-            return column != other
-        case "<":
-            return column < other
-        case "<=":
-            return column <= other
-        case ">":
-            return column > other
-        case _:
-            return column >= other
+    return _OPERATORS[piece["op"]](column, other)
 
 
 _WHERE = click.Option(

@@ -24,7 +24,6 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDE
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import (
-    BUCKET,
     COMPACTION_TRIGGER,
     CONFLICT_DETECTION,
     DELETION_VECTORS,
@@ -71,8 +70,7 @@ class Checker:
         self._rules_off = options.value(CONFLICT_DETECTION) == "none"
         self._discards_duplicates = options.value(DISCARD_DUPLICATES)
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
-        plain = not table.schema.primary_keys and options.value(BUCKET) <= 0
-        self._has_vectors = plain and options.value(DELETION_VECTORS)
+        self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
         self._depth = None if compacts else DepthWarning.of(table)
         self._strict = StrictMode(options, snapshots, manifests)

@@ -19,7 +19,6 @@ from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMet
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
@@ -78,8 +77,7 @@ class Stager:
         self._options = table.options
         self._partition_types = table.partition_types
         self._limits = MergeLimits.of(table.options)
-        # Java's mode BUCKET_UNAWARE: without buckets and without a key.
-        self._bucketed = bool(table.schema.primary_keys) or table.options.value(BUCKET) > 0
+        self._bucketed = not table.is_bucket_unaware
         self._joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests)
 
     def stage(

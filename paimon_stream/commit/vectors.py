@@ -3,21 +3,24 @@
 
 An index file never changes. If a data file goes or gets another vector, the index file that has its vector is replaced
 by new ones, which have the other vectors byte for byte. Invariant: a new index file belongs to nobody until a snapshot
-names it, so `remove` is only for a commit that is surely not published. An attempt that lost may leave its index files
-as orphans.
+names it, and is removed only after a commit that is surely not published. An attempt that lost may leave its index
+files as orphans.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from paimon_stream.commit.plan import IndexChange
+from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.deletion_vectors import VERSION, Positions, encode_vector, record_of
 from paimon_stream.format.entries import DeletionRange, FileKind, IndexFileMeta, IndexManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
-from paimon_stream.options import BITMAP64, BUCKET, VECTORS_TARGET_SIZE
+from paimon_stream.options import BITMAP64, VECTORS_TARGET_SIZE
 from paimon_stream.table.table import Table
+from paimon_stream.table.vectors import IndexFiles
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,9 +47,9 @@ class VectorChanges:
         self._uuid = uuid
         self._written: list[str] = []
         self._made: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
-        options = table.options
-        self._bits64, self._target = options.value(BITMAP64), options.value(VECTORS_TARGET_SIZE)
-        self._bucketed = bool(table.schema.primary_keys) or options.value(BUCKET) > 0
+        self._files = IndexFiles(table)
+        self._bits64, self._target = table.options.value(BITMAP64), table.options.value(VECTORS_TARGET_SIZE)
+        self._bucketed = not table.is_bucket_unaware
 
     def at(
         self,
@@ -74,8 +77,18 @@ class VectorChanges:
             )
         return self._made[key]
 
-    def remove(self) -> None:
-        """Removes the index files that were written. Best effort."""
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """For the time of a commit. If it is surely not published, the index files that were written are removed."""
+        try:
+            yield
+        except CommitUnknown:
+            raise
+        except PaimonStreamError:
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
         for path, why in self._table.storage.delete_all(self._written).items():
             _LOG.warning("%s: could not remove %s. It stays as an orphan: %s", self._table.location, path, why)
         self._written, self._made = [], {}
@@ -107,10 +120,9 @@ class VectorChanges:
         ]
         if not kept:
             return
-        path = self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
-        content, full = self._table.storage.read(path), f"{self._table.location}/{path}"
+        content, path = self._files.read(entry), self._files.path(entry)
         for one in kept:
-            yield _Record(one.data_file, record_of(content, one, full), one.length, one.cardinality)
+            yield _Record(one.data_file, record_of(content, one, path), one.length, one.cardinality)
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
         """The vectors of each new file. A bucket has one file, even if it has no vector any more."""

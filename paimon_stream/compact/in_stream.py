@@ -38,7 +38,6 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.merge.spec import FIRST_ROW
 from paimon_stream.options import (
-    BUCKET,
     CHANGELOG_PRODUCER,
     COMPACTION_INTERVAL,
     FULL_COMPACTION_COMMITS,
@@ -304,12 +303,10 @@ class StreamCompaction:
         uuid = self._runtime.ids.uuid()
         source = CompactionSource(table, None, units, uuid, lambda base, some: self._host.watch(base, some, below)[1])
         try:
-            outcome = self._host.publish_compaction(source)
+            with source.vectors.owned():
+                outcome = self._host.publish_compaction(source)
         except PaimonStreamError as why:
-            sure = not isinstance(why, CommitUnknown)  # else a snapshot may name the files
-            self._give_up(made, remove=sure)
-            if sure:
-                source.remove_indexes()
+            self._give_up(made, remove=not isinstance(why, CommitUnknown))  # else a snapshot may name the files
             raise
         there = set() if outcome is None else landed(outcome, units)
         self._give_up([one for number, one in enumerate(made) if number not in there])
@@ -376,9 +373,7 @@ def _batches_between_full(table: Table) -> int:
 
 def _below(table: Table) -> int | None:
     """In a table without buckets only small files matter."""
-    if table.schema.primary_keys or table.options.value(BUCKET) > 0:
-        return None
-    return Thresholds.of(table.options).small
+    return Thresholds.of(table.options).small if table.is_bucket_unaware else None
 
 
 def _remove(rewriter: Rewriter, ended: Future[Rewritten]) -> None:

@@ -11,7 +11,7 @@ from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
-from paimon_stream.errors import CommitUnknown, NotFound, PaimonStreamError
+from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
@@ -20,7 +20,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import Vector, vector_entries, vectors_of
+from paimon_stream.table.vectors import IndexFiles, Vector, VectorIndex
 
 Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
@@ -39,7 +39,7 @@ class CompactionSource:
         self._planned = planned
         self._made = made
         self._watch = watch
-        self._vectors = VectorChanges(table, uuid)
+        self.vectors = VectorChanges(table, uuid)
 
     def at(self, base: Base) -> Changes:
         """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
@@ -48,21 +48,20 @@ class CompactionSource:
         if base.snapshot != self._planned:
             live = self._live(base)
             made = [one for one in made if _fits(one, live)]
-            if not table.schema.primary_keys:
-                now = vectors_of(table, base.snapshot, {file.file.file_name for one in made for file in one.unit.files})
+        index: tuple[IndexChange, ...] = ()
+        if not table.schema.primary_keys:
+            there = VectorIndex.of(table, base.snapshot)
+            if base.snapshot != self._planned:
+                now = there.vectors({file.file.file_name for one in made for file in one.unit.files})
                 made = [one for one in made if self._is_as_read(one, now)]
+            if any(one.vectors for one in made):
+                files = [file for one in made for file in one.unit.files]
+                names = {(file.partition, file.bucket, file.file.file_name) for file in files}
+                index = self.vectors.at(there.entries, names)
         gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
         entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
-        index: tuple[IndexChange, ...] = ()
-        if any(one.vectors for one in made):
-            names = {(one.partition, one.bucket, one.file.file_name) for one in gone}
-            index = self._vectors.at(vector_entries(table, base.snapshot), names)
         changelog = tuple(entry for one in made for entry in one.changelog_entries())
         return Changes(entries=entries, changelog=changelog, index=index)
-
-    def remove_indexes(self) -> None:
-        """Removes the new index files, after a commit that was surely not published."""
-        self._vectors.remove()
 
     def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
         """Whether the deletion vectors of the unit's files are those that were applied. They may be in another
@@ -71,18 +70,18 @@ class CompactionSource:
         there = {name: now[name] for name in names & now.keys()}
         if there.keys() != made.vectors.keys():
             return False
+        moved = {name for name, one in there.items() if one != made.vectors[name]}
         try:
-            return all(
-                one == made.vectors[name] or self._record(one) == self._record(made.vectors[name])
-                for name, one in there.items()
-            )
+            return self._records(there, moved) == self._records(made.vectors, moved)
         except NotFound:
             return False  # the index file that was read has expired
 
-    def _record(self, vector: Vector) -> bytes:
-        entry, place = vector
-        path = self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
-        return record_of(self._table.storage.read(path), place, f"{self._table.location}/{path}")
+    def _records(self, vectors: Mapping[str, Vector], names: Collection[str]) -> dict[str, bytes]:
+        """The bytes of these vectors. Each index file is read once."""
+        files = IndexFiles(self._table)
+        chosen = sorted(names, key=lambda name: vectors[name][0].file.file_name)
+        found = ((name, *vectors[name]) for name in chosen)
+        return {name: record_of(files.read(entry), place, files.path(entry)) for name, entry, place in found}
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
         """The live files by bucket, each with its first sequence number."""
@@ -137,22 +136,17 @@ class Publication:
         be published."""
         uuid = self._runtime.ids.uuid()
         source = CompactionSource(self._table, planned, made, uuid)
-        try:
-            outcome = self._committer.commit(
-                CommitRequest(
-                    user=self._user,
-                    identifier=BATCH_IDENTIFIER,
-                    source=source,
-                    kind=CommitKind.COMPACT,
-                    properties={VERSION_MARK: __version__},
-                    seen=SnapshotRef.of(planned),
-                    stage_uuid=uuid,
-                )
-            )
-        except PaimonStreamError as why:
-            if not isinstance(why, CommitUnknown):
-                source.remove_indexes()
-            raise
+        request = CommitRequest(
+            user=self._user,
+            identifier=BATCH_IDENTIFIER,
+            source=source,
+            kind=CommitKind.COMPACT,
+            properties={VERSION_MARK: __version__},
+            seen=SnapshotRef.of(planned),
+            stage_uuid=uuid,
+        )
+        with source.vectors.owned():
+            outcome = self._committer.commit(request)
         if not isinstance(outcome, Published):
             return None, set()
         return outcome.snapshot, landed(outcome, made)

@@ -22,7 +22,7 @@ from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.commit.vectors import DataFile, VectorChanges
-from paimon_stream.errors import CommitUnknown, DeletedFiles, InvalidData, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import DeletedFiles, InvalidData, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
@@ -36,7 +36,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table, check_table_kind
-from paimon_stream.table.vectors import vector_entries, vectors_of
+from paimon_stream.table.vectors import VectorIndex
 
 _PLANS: Final = 5
 _THREADS: Final = 4
@@ -65,7 +65,9 @@ def delete_rows(
 ) -> DeleteReport:
     """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is now. Raises the same errors."""
     running = runtime or system()
-    for left in reversed(range(_PLANS)):
+    plans = 0
+    while True:
+        plans += 1
         plan = _Plan.of(load(), where, progress)
         report = DeleteReport(
             table=plan.table.location,
@@ -79,9 +81,8 @@ def delete_rows(
         try:
             return replace(report, snapshot_id=_publish(plan, running))
         except DeletedFiles:
-            if not left:
+            if plans == _PLANS:
                 raise
-    raise AssertionError
 
 
 def _check(table: Table) -> None:
@@ -169,8 +170,8 @@ class _DeleteSource:
 
     def at(self, base: Base) -> Changes:
         """New vectors for the files, which also mark what is deleted at this base. Vectors of files that are gone, as a
-        faulty writer may have left them, go. Raises `DeletedFiles` if one of the
-        files is not live any more, `CorruptMetadata`, `StorageError`."""
+        faulty writer may have left them, go. Raises `DeletedFiles` if one of the files is not live any more,
+        `CorruptMetadata`, `StorageError`."""
         table, marked = self._plan.table, self._plan.marked
         live = {(one.partition, one.bucket, one.file.file_name): one for one in self._live(base)}
         if gone := marked.keys() - live.keys():
@@ -180,21 +181,15 @@ class _DeleteSource:
                 table=table.location,
                 files=tuple(sorted(name for *_, name in gone)),
             )
-        scan = Scan(
-            table=table,
-            schema=table.schema,
-            columns=(),
-            snapshot=base.snapshot,
-            files=(),
-            vectors=vectors_of(table, base.snapshot, {name for *_, name in marked}),
-        )
+        index = VectorIndex.of(table, base.snapshot)
+        vectors = index.vectors({name for *_, name in marked})
+        scan = Scan(table=table, schema=table.schema, columns=(), snapshot=base.snapshot, files=(), vectors=vectors)
         before = deleted_rows(scan, map(live.__getitem__, marked))
         whole = {one: np.union1d(new, old) for (one, new), old in zip(marked.items(), before, strict=True)}
-        entries = vector_entries(table, base.snapshot)
         touched = {partition for partition, _, _ in marked}
-        named = {(one.partition, one.bucket, of.data_file) for one in entries for of in one.file.deletions or ()}
+        named = {(one.partition, one.bucket, of.data_file) for one in index.entries for of in one.file.deletions or ()}
         stale = {one for one in named if one[0] in touched} - live.keys()
-        return Changes(index=self.vectors.at(entries, stale, whole))
+        return Changes(index=self.vectors.at(index.entries, stale, whole))
 
     def _live(self, base: Base) -> Iterable[ManifestEntry]:
         types = self._plan.table.partition_types
@@ -207,21 +202,16 @@ def _publish(plan: _Plan, runtime: Runtime) -> int | None:
     assert plan.snapshot is not None
     uuid = runtime.ids.uuid()
     source = _DeleteSource(plan, uuid)
-    try:
-        outcome = Committer(plan.table, runtime=runtime).commit(
-            CommitRequest(
-                user=batch_user(plan.table.options, runtime.ids),
-                identifier=BATCH_IDENTIFIER,
-                source=source,
-                kind=CommitKind.OVERWRITE,
-                properties={VERSION_MARK: __version__},
-                seen=SnapshotRef.of(plan.snapshot),
-                stage_uuid=uuid,
-            )
-        )
-    except PaimonStreamError as why:
-        if not isinstance(why, CommitUnknown):
-            source.vectors.remove()
-        raise
+    request = CommitRequest(
+        user=batch_user(plan.table.options, runtime.ids),
+        identifier=BATCH_IDENTIFIER,
+        source=source,
+        kind=CommitKind.OVERWRITE,
+        properties={VERSION_MARK: __version__},
+        seen=SnapshotRef.of(plan.snapshot),
+        stage_uuid=uuid,
+    )
+    with source.vectors.owned():
+        outcome = Committer(plan.table, runtime=runtime).commit(request)
     assert isinstance(outcome, Published)
     return outcome.snapshot.id

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 import numpy as np
@@ -9,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, arrow_type
+from paimon_stream.format.types import DataField
 
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
 _POSITION: Final = "\0position"  # no column of a table has this name
@@ -25,6 +28,7 @@ class Predicate:
 
     where: pc.Expression
     columns: tuple[DataField, ...]
+    _table: pa.Schema
 
     @classmethod
     def of(cls, where: Any, schema: TableSchema, table: str) -> "Predicate":
@@ -36,7 +40,8 @@ class Predicate:
                 option="where",
                 table=table,
             )
-        empty = pa.schema([(one.name, arrow_type(one.type)) for one in schema.fields]).empty_table()
+        whole = arrow_schema(schema.fields)
+        empty = whole.empty_table()
         try:
             empty.filter(where)
         except _REFUSALS as why:
@@ -45,7 +50,7 @@ class Predicate:
                 table=table,
             ) from None
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
-        return cls(where, tuple(needed or schema.fields[:1]))
+        return cls(where, tuple(needed or schema.fields[:1]), whole)
 
     def may_hold(self, values: Mapping[str, Any], schema: TableSchema) -> bool:
         """Whether rows of a partition can fulfil it. `values` are those of the partition columns, in their
@@ -59,15 +64,11 @@ class Predicate:
         ]
         if not known:
             return True
-        guarantee = known[0]
-        for one in known[1:]:
-            guarantee = guarantee & one
         import pyarrow.dataset as ds  # imports pandas
 
         kind = ds.ParquetFileFormat()
-        piece = kind.make_fragment(pa.BufferReader(b""), partition_expression=guarantee)
-        columns = pa.schema([(one.name, arrow_type(one.type)) for one in schema.fields])
-        whole = ds.FileSystemDataset([piece], columns, kind)
+        piece = kind.make_fragment(pa.BufferReader(b""), partition_expression=reduce(and_, known))
+        whole = ds.FileSystemDataset([piece], self._table, kind)
         return any(True for _ in whole.get_fragments(filter=self.where))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:

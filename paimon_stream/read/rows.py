@@ -32,6 +32,7 @@ from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.vectors import IndexFiles
 
 BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
@@ -159,7 +160,7 @@ class _Reader:
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
         self._ahead = OpenAhead(scan.table.storage)
-        self._index = ("", b"")  # the path of the index file that was read last, and its bytes
+        self._index_files = IndexFiles(scan.table)
 
     @property
     def opens_ahead(self) -> bool:
@@ -203,12 +204,10 @@ class _Reader:
         if vector is None:
             return np.empty(0, np.int64)
         index, place = vector
-        path = self._scan.table.layout.index_file(index.partition, index.bucket, index.file)
-        full = f"{self._scan.table.location}/{path}"
-        if self._index[0] != path:  # the vectors of files that are read one after the other are mostly in one
-            with _reading(full, self._scan):
-                self._index = path, self._scan.table.storage.read(path)
-        return deleted_positions(self._index[1], place, entry.file.row_count, full)
+        path = self._index_files.path(index)
+        with _reading(path, self._scan):
+            data = self._index_files.read(index)
+        return deleted_positions(data, place, entry.file.row_count, path)
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""

@@ -32,7 +32,7 @@ from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, p
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import Vector, vectors_of
+from paimon_stream.table.vectors import Vector, VectorIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +82,20 @@ def plan_scan(
     if snapshot is None:
         return scan
     files = _files(table, snapshot, specs, merge, hidden)
-    return replace(scan, files=tuple(files), vectors=vectors_of(table, snapshot, {one.file.file_name for one in files}))
+    return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
     """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
     _check_readable(table)
     merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
-    schema, given, names = table.schema, tuple(files), {one.file.file_name for one in files}
+    schema, given = table.schema, tuple(files)
     scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
-    return replace(scan, vectors=vectors_of(table, snapshot, names))
+    return replace(scan, vectors=_vectors(table, snapshot, files))
+
+
+def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -> dict[str, Vector]:
+    return VectorIndex.of(table, snapshot).vectors({one.file.file_name for one in files})
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:

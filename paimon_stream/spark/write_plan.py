@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final
 
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.options import BUCKET, SHUFFLE
+from paimon_stream.options import SHUFFLE
 from paimon_stream.table.table import Table
 
 _MOST_ROWS: Final = 2**16
@@ -216,8 +216,7 @@ def _rows_of(message: CommitMessage) -> int:
 def is_grouped(table: Table) -> bool:
     """Whether the rows of one batch go to several files in every way of writing: the table has partitions,
     buckets or a primary key."""
-    schema = table.schema
-    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
+    return bool(table.schema.partition_keys) or not table.is_bucket_unaware
 
 
 def _power_of_two(above: int) -> int:

@@ -61,6 +61,11 @@ class Table:
         return self.layout.partition_types
 
     @property
+    def is_bucket_unaware(self) -> bool:
+        """Whether it has neither a primary key nor fixed buckets, which is Java's mode BUCKET_UNAWARE."""
+        return not self.schema.primary_keys and self.options.value(BUCKET) <= 0
+
+    @property
     def has_dynamic_buckets(self) -> bool:
         """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
         keys = self.schema.primary_keys

@@ -1,6 +1,7 @@
 """Where the deletion vectors of a snapshot are (table-kinds.md §1)."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
@@ -14,44 +15,74 @@ Vector: TypeAlias = tuple[IndexManifestEntry, DeletionRange]
 """Where a deletion vector is: the index file and the place in it."""
 
 
-def vector_entries(table: Table, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
-    """The index files with vectors of a snapshot. Raises `CorruptMetadata` for an index without places,
-    `UnsupportedFeature` for an index file outside the table."""
-    if snapshot is None or snapshot.index_manifest is None:
-        return []
-    entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
-    found = [one for one in entries if one.file.index_type == DELETION_VECTORS]
-    for one in found:
-        if one.file.external_path is not None:
-            raise _unread(table, snapshot, one, "lie outside the table")
-        if one.file.deletions is None:
-            raise CorruptMetadata(
-                f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {one.file.file_name} does "
-                "not say where its deletion vectors are. Roll the table back to before it.",
-                table=table.location,
-                file=one.file.file_name,
-            )
-    return found
+@dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """The index files with deletion vectors of a snapshot."""
+
+    table: Table
+    snapshot: Snapshot | None
+    entries: tuple[IndexManifestEntry, ...]
+
+    @classmethod
+    def of(cls, table: Table, snapshot: Snapshot | None) -> "VectorIndex":
+        """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index without places,
+        `UnsupportedFeature` for an index file outside the table."""
+        if snapshot is None or snapshot.index_manifest is None:
+            return cls(table, snapshot, ())
+        entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
+        found = cls(table, snapshot, tuple(one for one in entries if one.file.index_type == DELETION_VECTORS))
+        for one in found.entries:
+            if one.file.external_path is not None:
+                raise found._unread(one, "lie outside the table")
+            if one.file.deletions is None:
+                raise CorruptMetadata(
+                    f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {one.file.file_name} "
+                    "does not say where its deletion vectors are. Roll the table back to before it.",
+                    table=table.location,
+                    file=one.file.file_name,
+                )
+        return found
+
+    def vectors(self, names: Collection[str]) -> dict[str, Vector]:
+        """The deletion vectors of the data files of these names. Index files may also have those of files that were
+        replaced. Raises `UnsupportedFeature` for a second vector of a file."""
+        found: dict[str, Vector] = {}
+        for entry in self.entries:
+            for one in entry.file.deletions or ():
+                if one.data_file in names:
+                    if one.data_file in found:
+                        raise self._unread(entry, f"hold a second one for {one.data_file}")
+                    found[one.data_file] = entry, one
+        return found
+
+    def _unread(self, entry: IndexManifestEntry, why: str) -> UnsupportedFeature:
+        assert self.snapshot is not None
+        return UnsupportedFeature(
+            f"Snapshot {self.snapshot.id} of {self.table.location}: the deletion vectors in {entry.file.file_name} "
+            f"{why}. Read the table with the engine that wrote it.",
+            table=self.table.location,
+            file=entry.file.file_name,
+        )
 
 
-def vectors_of(table: Table, snapshot: Snapshot | None, names: Collection[str]) -> dict[str, Vector]:
-    """The deletion vectors of the data files of these names. Index files may also have those of files that were
-    replaced. Raises as `vector_entries`, and `UnsupportedFeature` for a second vector of a file."""
-    found: dict[str, Vector] = {}
-    for entry in vector_entries(table, snapshot):
-        for one in entry.file.deletions or ():
-            if one.data_file in names:
-                if one.data_file in found:
-                    assert snapshot is not None
-                    raise _unread(table, snapshot, entry, f"hold a second one for {one.data_file}")
-                found[one.data_file] = entry, one
-    return found
+class IndexFiles:
+    """Reads a table's index files. The one that was read last is kept, because vectors that are needed one after the
+    other are mostly in one."""
 
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._last = ("", b"")
 
-def _unread(table: Table, snapshot: Snapshot, entry: IndexManifestEntry, why: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"Snapshot {snapshot.id} of {table.location}: the deletion vectors in {entry.file.file_name} {why}. "
-        "Read the table with the engine that wrote it.",
-        table=table.location,
-        file=entry.file.file_name,
-    )
+    def path(self, entry: IndexManifestEntry) -> str:
+        """The full path, for messages."""
+        return f"{self._table.location}/{self._relative(entry)}"
+
+    def read(self, entry: IndexManifestEntry) -> bytes:
+        """All bytes. Raises `NotFound`, `StorageError`."""
+        path = self._relative(entry)
+        if self._last[0] != path:
+            self._last = path, self._table.storage.read(path)
+        return self._last[1]
+
+    def _relative(self, entry: IndexManifestEntry) -> str:
+        return self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
