@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+pytest.importorskip("pyspark", reason="needs pyspark")
+
 from paimon_stream.spark.small_batch import release_memory
 
 PIECE, PIECES = 100_000, 800
