@@ -101,7 +101,7 @@ def _publish(
 
 def batch_commit(table: Table) -> TableCommit:
     """Commits one batch, under a new commit user."""
-    return TableCommit(table, batch_user(table.options, system().ids), after_commit=AfterCommit())
+    return TableCommit(table, batch_user(table.options, system().ids), after_commit=AfterCommit(batch=True))
 
 
 # -- writing ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.report import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.maintenance.ages import Age, Moment
+from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
@@ -83,6 +84,12 @@ class TableMaintenance(LoadedTable):
         self._given.text("name", name, blank=True)
         snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
+
+    def create_automatic_tags(self, *, dry_run: bool = False) -> AutomaticTagsReport:
+        """Creates the tags that are due by `tag.automatic-creation`, as is done after commits, and deletes the oldest
+        automatic tags beyond `tag.num-retained-max`. With `dry_run` it only reports. Raises `InvalidOption`,
+        `CommitContended` while a rollback is under way, `CorruptMetadata`, `StorageError`."""
+        return create_automatic_tags(self._newest(), dry_run=self._given.flag("dry_run", dry_run))
 
     def delete_tag(self, name: str) -> TagReport:
         """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed. Of a tag

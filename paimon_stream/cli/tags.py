@@ -1,4 +1,4 @@
-"""`tag list`, `tag create`, `tag delete`, `rollback`."""
+"""`tag list`, `tag create`, `tag automatic`, `tag delete`, `rollback`."""
 
 import datetime as dt
 from typing import Final
@@ -14,6 +14,7 @@ from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import find_tag
+from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
@@ -53,6 +54,19 @@ def tag_create(session: Session, name: str, snapshot: int | None, time_retained:
     return Answer(document=report.to_json(), parts=[f"Tag {name} keeps snapshot {report.snapshot}."])
 
 
+@table_command(name="automatic", example="tag automatic --yes /data/shop.db/orders", params=(YES,))
+def tag_automatic(session: Session, yes: bool) -> Answer:
+    """Creates the tags that are due by tag.automatic-creation, as commits do, and deletes automatic tags beyond
+    tag.num-retained-max. Without --yes it only shows them."""
+    report = session.table.create_automatic_tags(dry_run=not yes)
+    verb = "keeps" if yes else "would keep"
+    parts = [f"Tag {name} {verb} snapshot {number}." for name, number in report.created.items()]
+    parts += [f"Tag {name} {'is' if yes else 'would be'} deleted, because it is too old." for name in report.deleted]
+    mode = session.raw.options.value(TAG_AUTOMATIC_CREATION)
+    none = "No tag is due." if mode != "none" else f"{TAG_AUTOMATIC_CREATION.key} is none, so no tag is due."
+    return changed_answer(report.to_json(), parts or [none], done=yes, something=bool(parts))
+
+
 @table_command(
     name="delete",
     example="tag delete --yes /data/shop.db/orders month-end",
@@ -87,7 +101,7 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
 
 tag = click.Group(
     "tag",
-    commands=[tag_list, tag_create, tag_delete],
+    commands=[tag_list, tag_create, tag_automatic, tag_delete],
     help="Tags: snapshots that are kept under a name.\n\n\b\nExample:\n  paimon-stream tag list /data/shop.db/orders",
 )
 

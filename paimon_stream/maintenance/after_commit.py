@@ -1,4 +1,4 @@
-"""What a committer does for its table after it has published: expiry of snapshots and tags.
+"""What a committer does for its table after it has published: automatic tags, expiry of tags and snapshots.
 
 It never fails a commit, and it never delays the next one without a bound. It works in a thread of its own, at
 most one at a time, and a batch waits at most ten seconds for it. Unfinished work then continues beside the
@@ -18,11 +18,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
-from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
+from paimon_stream.options import (
+    PROTECT_LAST_SNAPSHOT,
+    SNAPSHOT_EXPIRE_MODE,
+    TAG_AUTOMATIC_CREATION,
+    TAG_TIME_EXPIRE,
+    WRITE_ONLY,
+)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import tally_of
@@ -45,11 +52,13 @@ class AfterCommit:
 
     `last_report` is the report of the newest finished expiry, `failures` the number of failed ones, `expired`
     the number of expired snapshots. `wait_seconds` limits the waiting. `on_expiry` is called with the report
-    of each expiry, or None if it failed, from the thread that did the work.
+    of each expiry, or None if it failed, from the thread that did the work. `batch` says that the committer is not
+    a stream's.
     """
 
     runtime: Runtime = field(default_factory=system)
     wait_seconds: float = WAIT_SECONDS
+    batch: bool = False
     on_expiry: Callable[[ExpireReport | None], object] | None = None
     last_report: ExpireReport | None = None
     failures: int = 0
@@ -61,6 +70,7 @@ class AfterCommit:
     _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
+    _tags_due_at: str | None = None
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
@@ -82,6 +92,36 @@ class AfterCommit:
             self._failed(table, why)
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
+        if self._worker is not None and self._worker.is_alive():
+            return  # the work after an earlier batch goes on
+        tags, expiry = self._tags_are_due(table, last), self._expiry_may_be_due(table, latest)
+        if tally_of(table.storage) is not None and not table.options.is_set(SNAPSHOT_EXPIRE_MODE):
+            self._due += expiry
+            if (expiry := expiry and self._due % _OF_COMMITS == 1) or tags:
+                self._begin(table, last, tags, expiry, latest)
+        elif (expiry := expiry and self._may_begin(table, latest)) or tags:
+            worker = self._begin(table, last, tags, expiry)
+            if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+                worker.join(self.wait_seconds)
+
+    def _begin(
+        self, table: Table, last: Snapshot | None, tags: bool, expiry: bool, *latest: int | None
+    ) -> threading.Thread:
+        self._worker = threading.Thread(target=self._work, args=(table, last, tags, expiry, *latest), daemon=True)
+        _WORKERS.add(self._worker)
+        self._worker.start()
+        return self._worker
+
+    def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
+        """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
+        mode = table.options.value(TAG_AUTOMATIC_CREATION)
+        if mode in ("none", "batch") or last is None:
+            return mode == "batch" and self.batch
+        moment = TagNames.of(table.options).moment(last)
+        return moment is not None and (self._tags_due_at is None or moment.isoformat() >= self._tags_due_at)
+
+    def _expiry_may_be_due(self, table: Table, latest: int | None) -> bool:
+        """Whether snapshots may have to expire, as far as is known without a look."""
         if changelog_outlives(table.options):
             if not self._warned:
                 self._warned = True
@@ -89,34 +129,17 @@ class AfterCommit:
                     "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
                     table.location,
                 )
-            return
-        if self._worker is not None and self._worker.is_alive():
-            return  # the expiry of an earlier batch goes on
-        oldest, options = self._oldest, table.options
-        if oldest is not None and latest is not None and oldest.id <= latest and not self._is_due(table, latest):
-            return
-        if tally_of(table.storage) is not None and not options.is_set(SNAPSHOT_EXPIRE_MODE):
-            self._due += 1
-            if self._due % _OF_COMMITS == 1:
-                self._begin(table, last, latest)
-        elif self._may_begin(table, latest):
-            worker = self._begin(table, last)
-            if options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-                worker.join(self.wait_seconds)
-
-    def _begin(self, table: Table, last: Snapshot | None, *latest: int | None) -> threading.Thread:
-        self._worker = threading.Thread(target=self._work, args=(table, last, *latest), daemon=True)
-        _WORKERS.add(self._worker)
-        self._worker.start()
-        return self._worker
+            return False
+        oldest = self._oldest
+        return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
 
     def _may_begin(self, table: Table, latest: int | None) -> bool:
-        """Whether something is due and nothing forbids it. Raises `StorageError`, `FormatError`."""
+        """Whether an expiry is due, after a look. Raises `StorageError`, `FormatError`."""
         snapshots = self._snapshots(table)
         if self._oldest is None or not snapshots.exists(self._oldest.id):
             earliest = snapshots.earliest_id()
             self._oldest = None if earliest is None else snapshots.find(earliest)
-        return self._is_due(table, latest) and not self._waits_for_rollback(table)
+        return self._is_due(table, latest)
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
@@ -137,12 +160,22 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _work(self, table: Table, last: Snapshot | None, *latest: int | None) -> None:
-        """Expires tags and snapshots; with `latest`, only after a look whether that may begin."""
+    def _work(self, table: Table, last: Snapshot | None, tags: bool, expiry: bool, *latest: int | None) -> None:
+        """Creates automatic tags, and expires tags and snapshots; with `latest`, only after a look whether that may
+        begin."""
         try:
-            if latest and not self._may_begin(table, *latest):
+            if self._waits_for_rollback(table):
                 return
-            expire_tags(table, runtime=self.runtime)
+            if tags:
+                self._tags_due_at = create_automatic_tags(table, runtime=self.runtime).next_time
+            if not expiry or (latest and not self._may_begin(table, *latest)):
+                return
+        except Exception as why:  # noqa: BLE001  snapshots that were to be tagged must not expire
+            self._failed(table, why)
+            return
+        try:
+            if table.options.value(TAG_TIME_EXPIRE):
+                expire_tags(table, runtime=self.runtime)
         except Exception as why:  # noqa: BLE001  the snapshots expire all the same
             self._failed(table, why)
         try:
@@ -175,7 +208,7 @@ class AfterCommit:
     def _failed(self, table: Table, why: Exception) -> None:
         self.failures += 1
         self._notify(None)
-        text = "%s: expiry after a commit failed. The commit stands; the next one tries again. %s: %s"
+        text = "%s: maintenance after a commit failed. The commit stands; the next one tries again. %s: %s"
         _LOG.warning(text, table.location, type(why).__name__, why)
 
 

@@ -16,6 +16,7 @@ from paimon_stream.options.option import (
     size,
     switch,
     text,
+    zone,
 )
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
@@ -192,6 +193,46 @@ CONSUMER_CHANGELOG_ONLY = switch(
 TAG_TIME_RETAINED = Option(
     "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."
 )
+TAG_TIME_EXPIRE = Option(
+    "tag.time-expire-enabled", boolean, "true", "Tags whose time is over are deleted after commits."
+)
+TAG_AUTOMATIC_CREATION = Option(
+    "tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none",
+    "Whether tags are created after commits: when a period has ended, by the time of commits or by the watermarks of "
+    "snapshots, or (batch) after each commit that is not a stream's.",
+)  # fmt: skip
+TAG_CREATION_PERIOD = Option(
+    "tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", "The period of an automatic tag."
+)
+TAG_PERIOD_DURATION = Option(
+    "tag.creation-period-duration", duration, None,
+    "The period of an automatic tag, instead of tag.creation-period. The name of a tag then has the minute, too.",
+)  # fmt: skip
+TAG_CREATION_DELAY = Option(
+    "tag.creation-delay", duration, "0 ms",
+    "How long after the end of a period its tag is created, for rows that come late. Shorter than the period.",
+)  # fmt: skip
+TAG_PERIOD_FORMATTER = Option(
+    "tag.period-formatter", one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"), "with_dashes",
+    "How automatic tags of days and hours are named: 2026-11-30 17, 20261130 17 or 2026113017.",
+)  # fmt: skip
+TAG_AUTOMATIC_COMPLETION = switch(
+    "tag.automatic-completion", "Periods without a commit get a tag, too, each on a snapshot of its own."
+)
+TAG_NUM_RETAINED_MAX = Option(
+    "tag.num-retained-max", positive, None,
+    "The most automatic tags; in mode batch, the most tags. Older ones are deleted when one is created.",
+)  # fmt: skip
+TAG_BATCH_NAME = Option(
+    "tag.batch.customized-name", text, None, "The name of the tag in mode batch. If not set: batch-write-2026-11-30."
+)
+TAG_CALLBACKS = Option("tag.callbacks", text, "", "Java classes. They are not called, and a warning says so.")
+TAG_SUCCESS_FILE = switch("tag.create-success-file", "No file is written beside a tag, and a warning says so.")
+PROCESS_TIME_ZONE = Option(
+    "sink.process-time-zone", zone, None,
+    "The time zone of automatic tags by the time of commits, such as Europe/Berlin. If not set: the system's.",
+)  # fmt: skip
+WATERMARK_TIME_ZONE = Option("sink.watermark-time-zone", zone, "UTC", "The time zone of automatic tags by watermarks.")
 FILE_OPERATION_THREADS = Option(
     "file-operation.thread-num", positive, "8",
     "Number of threads that delete files when many are to be deleted.",

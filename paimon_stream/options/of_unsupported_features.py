@@ -45,10 +45,6 @@ EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast",
     "Columns are only widened, never cast to a narrower type, and a warning says so.",
 )
-TAG_AUTOMATIC_CREATION = Option(
-    "tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none",
-    "No commit creates a tag, and a warning says so.",
-)  # fmt: skip
 PARTITION_EXPIRATION_TIME = Option(
     "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
 )

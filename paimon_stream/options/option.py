@@ -1,10 +1,12 @@
 """What an option is, how its text becomes a value, and the options in force. Everything else reads options by
 `Options`."""
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
 from paimon_stream.errors import InvalidOption, PaimonStreamError
 
@@ -33,6 +35,7 @@ _SIZE_UNITS: Final = {
     "g": 2**30, "gb": 2**30, "gibibytes": 2**30,
     "t": 2**40, "tb": 2**40, "tebibytes": 2**40,
 }  # fmt: skip
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _TIME_UNITS: Final = {
     "": 1, "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
     "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
@@ -124,6 +127,18 @@ def file_prefix(value: str) -> str:
 def word(value: str) -> str:
     """A word, regardless of case."""
     return value.strip().lower()
+
+
+def zone(value: str) -> dt.tzinfo:
+    """A time zone as Java names it: `Europe/Berlin`, `UTC`, `+08:00`, `GMT+8`."""
+    found = _OFFSET.fullmatch(value.strip())
+    try:
+        if found is None:
+            return ZoneInfo(value.strip())
+        away = dt.timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return dt.timezone(-away if found[1] == "-" else away)
+    except (ValueError, OSError, KeyError):  # an unknown zone is a KeyError
+        raise ValueError("not a time zone such as 'Europe/Berlin' or '+02:00'") from None
 
 
 def levels(value: str) -> Mapping[int, str]:

@@ -23,7 +23,8 @@ from paimon_stream.options import (
     MERGE_ENGINE,
     PARTITION_EXPIRATION_TIME,
     STREAM_COMPACT,
-    TAG_AUTOMATIC_CREATION,
+    TAG_CALLBACKS,
+    TAG_SUCCESS_FILE,
     WRITE_ONLY,
     Option,
     Options,
@@ -41,7 +42,8 @@ _ALWAYS: Final[Mapping[Option[Any], str]] = {
     EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
 }
 _OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
-    TAG_AUTOMATIC_CREATION: "no tag is made",
+    TAG_CALLBACKS: "they are Java classes, and are not called",
+    TAG_SUCCESS_FILE: "no file is written beside a tag",
     PARTITION_EXPIRATION_TIME: "no partition expires",
 }
 

@@ -4,6 +4,7 @@ Paimon checks most of these when a table is created and the rest when it is firs
 checked at creation, so that no table comes to exist that nobody can write (format.md §9).
 """
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from paimon_stream.options import (
     SEQUENCE_FIELD,
     SNAPSHOT_NUM_RETAINED_MAX,
     SNAPSHOT_NUM_RETAINED_MIN,
+    TAG_CREATION_DELAY,
+    TAG_CREATION_PERIOD,
+    TAG_PERIOD_DURATION,
     Options,
     table_options,
 )
@@ -38,6 +42,7 @@ IMMUTABLE: Final = frozenset({
 })  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 
+_TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
 
 
@@ -82,6 +87,7 @@ def check_possible(schema: TableSchema, options: Options) -> None:
     _check_columns(schema, options)
     _check_types_of_columns(schema, options)
     _check_retention(options)
+    tag_period(options)
     _check_kind(schema, options)
 
 
@@ -143,6 +149,17 @@ def _check_retention(options: Options) -> None:
     if options.value(least) > options.value(most):
         why = f"more than {most.key!r}, which is {options.value(most)}. Lower one or raise the other."
         raise _wrong(least.key, options.value(least), why)
+
+
+def tag_period(options: Options) -> dt.timedelta:
+    """The period of an automatic tag, which is longer than the delay of its creation. Raises `InvalidOption`."""
+    period, delay = _TAG_PERIODS[options.value(TAG_CREATION_PERIOD)], options.value(TAG_CREATION_DELAY)
+    if options.is_set(TAG_PERIOD_DURATION):
+        period = options.value(TAG_PERIOD_DURATION)
+    if delay >= period:
+        why = "but must be shorter than the period of automatic tags. Shorten it, or leave it out."
+        raise _wrong(TAG_CREATION_DELAY.key, options.get(TAG_CREATION_DELAY.key, delay), why)
+    return dt.timedelta(milliseconds=period)
 
 
 def _check_kind(schema: TableSchema, options: Options) -> None:

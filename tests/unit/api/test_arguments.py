@@ -33,6 +33,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "new_commit": {"commit_user": "me"},
     "expire_snapshots": {},
     "create_tag": {"name": "y"},
+    "create_automatic_tags": {},
     "delete_tag": {"name": "x"},
     "rollback_to": {"target": 1},
     "recommit": {},

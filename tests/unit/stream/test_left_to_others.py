@@ -20,15 +20,16 @@ LEFT = {
     "commit.callbacks": "org.example.Callback",
     "metadata.iceberg.storage": "table-location",
     "write.merge-schema.explicit-cast": "true",
-    "tag.automatic-creation": "process-time",
+    "tag.callbacks": "org.example.Callback",
+    "tag.create-success-file": "true",
     "partition.expiration-time": "7 d",
 }
 OFF = {
     "metadata.iceberg.storage": "disabled",
     "write.merge-schema.explicit-cast": "false",
-    "tag.automatic-creation": "none",
+    "tag.create-success-file": "false",
 }
-OF_OTHER_JOBS = {"tag.automatic-creation", "partition.expiration-time"}
+OF_OTHER_JOBS = {"tag.callbacks", "tag.create-success-file", "partition.expiration-time"}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -1,0 +1,163 @@
+"""Automatic tags: when a period such as a day has ended, a snapshot is kept under its name (table-kinds.md §5).
+
+The first snapshot whose time is at least `tag.creation-delay` after the end of a period gets the tag of that period.
+What is due follows from the tags and snapshots that exist, so kills do no harm, and other writers may create tags, too.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from paimon_stream.errors import AlreadyExists, NotFound
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
+from paimon_stream.options import (
+    PROCESS_TIME_ZONE,
+    TAG_AUTOMATIC_COMPLETION,
+    TAG_AUTOMATIC_CREATION,
+    TAG_BATCH_NAME,
+    TAG_CREATION_DELAY,
+    TAG_CREATION_PERIOD,
+    TAG_NUM_RETAINED_MAX,
+    TAG_PERIOD_DURATION,
+    TAG_PERIOD_FORMATTER,
+    WATERMARK_TIME_ZONE,
+    Options,
+)
+from paimon_stream.reports import Report
+from paimon_stream.runtime import Runtime
+from paimon_stream.table.option_rules import tag_period
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_DAY: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
+_HOUR: Final = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutomaticTagsReport(Report):
+    """The tags that were created, each with the id of its snapshot, and those that were deleted because of
+    `tag.num-retained-max`. With `dry_run`, those that would be. The next tag is due from `next_time` on, a local time
+    such as `2026-11-30T00:00:00`; None if that is not known."""
+
+    location: str
+    dry_run: bool
+    created: Mapping[str, int] = field(default_factory=dict, hash=False)
+    deleted: tuple[str, ...] = ()
+    next_time: str | None = None
+
+
+def create_automatic_tags(
+    table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
+) -> AutomaticTagsReport:
+    """Creates the tags that are due, and deletes automatic tags beyond `tag.num-retained-max`, the oldest first. In
+    mode `batch`, the newest snapshot is due, its tag replaces one of the same name, and all tags are counted. Raises
+    what `create_tag` and `delete_tag` raise, and `InvalidOption`."""
+    options, snapshots = table.options, SnapshotStore(table.storage, runtime)
+    mode = options.value(TAG_AUTOMATIC_CREATION)
+    of_batch, tags = mode == "batch", read_tags(table.storage) if mode != "none" else {}
+    names = TagNames.of(options)
+    due = names.of_batch(snapshots) if of_batch else names.due(snapshots, tags)
+    created: dict[str, int] = {}
+    for name, snapshot in due:
+        if name in tags and (not of_batch or tags[name].nonce == snapshot.nonce):
+            continue
+        if not dry_run:
+            if name in tags:
+                delete_tag(table, name, runtime=runtime)
+            try:
+                create_tag(table, name, snapshot.id, runtime=runtime)
+            except (AlreadyExists, NotFound):
+                continue  # another writer was faster, or the snapshot has expired
+        created[name], tags[name] = snapshot.id, snapshot
+    over: list[str] = []
+    if options.is_set(TAG_NUM_RETAINED_MAX):
+        counted = sorted((tags[name].id, name) for name in tags if of_batch or names.time_of(name) is not None)
+        over = [name for _, name in counted[: -options.value(TAG_NUM_RETAINED_MAX)]]
+    for name in () if dry_run else over:
+        delete_tag(table, name, runtime=runtime)
+    at = names.due_at(tags)
+    return AutomaticTagsReport(
+        location=table.location,
+        dry_run=dry_run,
+        created=created,
+        deleted=tuple(over),
+        next_time=None if at is None else at.replace(tzinfo=None).isoformat(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagNames:
+    """How a table names its automatic tags, and from when on one is due. Times are local ones, labelled UTC."""
+
+    mode: str
+    period: dt.timedelta
+    delay: dt.timedelta
+    format: str
+    zone: dt.tzinfo | None
+    complete: bool
+    batch: str | None
+
+    @classmethod
+    def of(cls, options: Options) -> "TagNames":
+        """Raises `InvalidOption`."""
+        mode, period = options.value(TAG_AUTOMATIC_CREATION), options.value(TAG_CREATION_PERIOD)
+        style = options.value(TAG_PERIOD_FORMATTER)
+        text = _DAY[style] if period == "daily" else _HOUR["with_dashes" if period == "two-hours" else style]
+        zone = WATERMARK_TIME_ZONE if mode == "watermark" else PROCESS_TIME_ZONE
+        return cls(
+            mode=mode,
+            period=tag_period(options),
+            delay=dt.timedelta(milliseconds=options.value(TAG_CREATION_DELAY)),
+            format="%Y%m%d%H%M" if options.is_set(TAG_PERIOD_DURATION) else text,
+            zone=options.value(zone) if options.is_set(zone) or zone.default else None,
+            complete=options.value(TAG_AUTOMATIC_COMPLETION),
+            batch=options.value(TAG_BATCH_NAME) if options.is_set(TAG_BATCH_NAME) else None,
+        )
+
+    def time_of(self, name: str) -> dt.datetime | None:
+        """The beginning of the period that an automatic tag is named after; None for other tags."""
+        text = name.partition(" ")[0] if self.format in _DAY.values() else name
+        try:
+            time = dt.datetime.strptime(text, self.format).replace(tzinfo=dt.timezone.utc)
+        except ValueError:
+            return None
+        return time if time.strftime(self.format) == text else None
+
+    def moment(self, snapshot: Snapshot) -> dt.datetime | None:
+        """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it has one."""
+        millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
+        if millis is None or millis < 0:
+            return None
+        return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(tzinfo=dt.timezone.utc)
+
+    def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
+        """From what time on a snapshot is tagged. None if none of these tags is automatic: then the next one is."""
+        times = [(one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None]
+        return max(times)[1] + 2 * self.period + self.delay if times else None
+
+    def due(self, snapshots: SnapshotStore, tags: Mapping[str, Snapshot]) -> Iterator[tuple[str, Snapshot]]:
+        """The tags that are due, each with its snapshot, given those that exist."""
+        if self.mode not in ("process-time", "watermark"):
+            return
+        at = self.due_at(tags)
+        newest = max((one.id for name, one in tags.items() if self.time_of(name) is not None), default=0)
+        for number in snapshots.ids():
+            snapshot = snapshots.find(number) if number > newest else None
+            moment = None if snapshot is None else self.moment(snapshot)
+            if snapshot is None or moment is None or (at is not None and moment < at):
+                continue
+            time = moment - (moment - _EPOCH) % self.period - self.period
+            if self.complete and at is not None:
+                time = at - self.period - self.delay
+            yield time.strftime(self.format), snapshot
+            at = time + 2 * self.period + self.delay
+
+    def of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:
+        """The tag of a batch job that has committed the newest snapshot."""
+        latest = snapshots.latest()
+        moment = None if latest is None else self.moment(latest)
+        if latest is not None and moment is not None:
+            yield self.batch or f"batch-write-{moment:%Y-%m-%d}", latest
