@@ -36,11 +36,8 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.runtime import Clock
-from paimon_stream.storage.base import Storage
-from paimon_stream.table.live import BucketIndex, live_files
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.live import BucketIndex
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -49,22 +46,10 @@ _LOG = logging.getLogger(__name__)
 class Checker:
     """Checks the commits of one committer, and numbers their rows."""
 
-    def __init__(
-        self,
-        table: Table,
-        storage: Storage,
-        snapshots: SnapshotStore,
-        manifests: ManifestStore,
-        cache: TableCache,
-        clock: Clock,
-        *,
-        compacts: bool = False,
-    ) -> None:
+    def __init__(self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False) -> None:
         """With `compacts`, who commits also looks after the depth of buckets."""
         self._table = table
         self._clock = clock
-        self._storage = storage
-        self._manifests = manifests
         self._cache = cache
         options = table.options
         self._rules_off = options.value(CONFLICT_DETECTION) == "none"
@@ -73,8 +58,8 @@ class Checker:
         self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
         self._depth = None if compacts else DepthWarning.of(table)
-        self._strict = StrictMode(options, snapshots, manifests)
-        self._schemas = SchemaStore(storage)
+        self._strict = StrictMode(options, cache)
+        self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
         if self._rules_off:
@@ -142,8 +127,8 @@ class Checker:
     def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
         """The paths of added files that do not exist, among all files or only among those that may be old."""
         if request.checked:
-            return missing_files(self._storage, self._table.layout, changes)
-        return missing_old_files(self._storage, self._table.layout, self._clock, changes)
+            return missing_files(self._table.storage, self._table.layout, changes)
+        return missing_old_files(self._table.storage, self._table.layout, self._clock, changes)
 
     # -- the rules ------------------------------------------------------------------------------------
 
@@ -178,7 +163,7 @@ class Checker:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = {
             one.data_file: entry.file.file_name
-            for entry in (self._manifests.index_entries(name) if name is not None else ())
+            for entry in (self._cache.manifests.index_entries(name) if name is not None else ())
             if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }
@@ -223,13 +208,6 @@ class Checker:
         if self._depth is not None:
             self._depth.look(self._cache.buckets, changes.entries)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def live(self, base: Base, partitions: Collection[bytes]) -> frozenset[FileIdentity]:
-        """The files of these partitions that are live at the base. Raises `CorruptMetadata`."""
-        types = self._table.partition_types
-        return frozenset(e.identity for e in live_files(self._manifests, base.metas, types, partitions))
-
 
 def _looks_itself(request: CommitRequest) -> bool:
     """Whether a source of changes has just read the files and the vectors of the base."""
@@ -255,9 +233,8 @@ class StrictMode:
     Invariant: the last safe snapshot moves only forward, to a base up to which all snapshots were checked.
     """
 
-    def __init__(self, options: Options, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
-        self._snapshots = snapshots
-        self._manifests = manifests
+    def __init__(self, options: Options, cache: TableCache) -> None:
+        self._cache = cache
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
     def check(self, context: CommitContext, base: Base) -> None:
@@ -267,7 +244,7 @@ class StrictMode:
             return
         if self._last_safe < 0:
             self._last_safe = base.id
-        window = self._snapshots.window(self._last_safe, base.id)
+        window = self._cache.snapshots.window(self._last_safe, base.id)
         if not window.complete:
             raise HistoryUnknown(
                 f"{context}: snapshots since {self._last_safe}, the last safe one of option "
@@ -285,7 +262,7 @@ class StrictMode:
         are in none."""
         return any(
             meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
-            for meta in self._manifests.delta(snapshot)
+            for meta in self._cache.manifests.delta(snapshot)
         )
 
 

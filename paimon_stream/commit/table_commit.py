@@ -6,6 +6,7 @@ removes the files of messages that will never be published.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paimon_stream._version import __version__
@@ -60,12 +61,12 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
     ) -> None:
         check_committable(table)
-        self._table = table
+        self._table = table if storage is None else replace(table, storage=storage)
         self._user = user
-        self._storage = storage or table.storage
+        self._storage = self._table.storage
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
-        self._committer = Committer(table, self._storage, self._runtime, observer, self._snapshots)
+        self._committer = Committer(self._table, None, self._runtime, observer, self._snapshots)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
         self._guarded = False
@@ -317,7 +318,7 @@ class TableCommit:
         if not self._guarded:
             guard_commit(self._table, latest, self._runtime.clock)
             self._guarded = True
-        require_last(self._storage.location, self._snapshots, self._user, self._last, latest)
+        require_last(self._snapshots, self._user, self._last, latest)
         return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:

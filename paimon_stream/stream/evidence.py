@@ -23,7 +23,6 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -168,8 +167,7 @@ def _why_not_reusable(
 
 def _why_numbers_are_taken(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
     """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
-    manifests = ManifestStore(table.storage)
-    sequences = Sequences(table, snapshots, TableCache(table, snapshots, manifests))
+    sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
         sequences.check(Numbering(base=entry.base), written, snapshots.latest())

@@ -243,8 +243,8 @@ class _Recommit:
                 files=tuple(gone[:_SHOWN]),
             )
         if self._table.schema.primary_keys:
-            cache = TableCache(self._table, self._snapshots, self._manifests)
-            Sequences(self._table, self._snapshots, cache).check(Numbering(base=lost.base), changes, self._latest)
+            sequences = Sequences(self._table, TableCache(self._table, self._snapshots))
+            sequences.check(Numbering(base=lost.base), changes, self._latest)
 
     def _request(self, lost: LostBatch) -> CommitRequest:
         return CommitRequest(
