@@ -57,7 +57,7 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
-        self._depth = None if compacts else DepthWarning.of(table)
+        self._depth = None if compacts else DepthWarning(table)
         self._strict = StrictMode(options, cache)
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
@@ -147,8 +147,7 @@ class Checker:
 
     def _check_files(self, context: CommitContext, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
-        conflicts.check_not_in_table(context, live, entries)
-        conflicts.check_never_removed(context, files.removed, entries)
+        conflicts.check_not_in_table(context, files, entries)
         conflicts.check_removed_files_are_there(
             context, live, entries, self._table.options.get(PARTITION_EXPIRATION_TIME.key)
         )
@@ -182,7 +181,7 @@ class Checker:
         buckets = self._cache.buckets_at(base, changes.partitions)
         totals = {one: buckets.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
-        conflicts.check_bucket_counts(context, present, entries, request.kind)
+        conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
         """The changes with their final sequence numbers. The numbers of an overwrite continue from the files
@@ -252,9 +251,7 @@ class StrictMode:
                 f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
                 **context.facts(),
             )
-        conflicts.check_strict_mode(context, window.snapshots, self._last_safe)
-        if context.kind is CommitKind.OVERWRITE:
-            conflicts.check_strict_overwrite(context, window.snapshots, self._last_safe, self._adds_files)
+        conflicts.check_strict_mode(context, window.snapshots, self._last_safe, self._adds_files)
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
@@ -280,18 +277,10 @@ class DepthWarning:
     """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
     readers become slow. Uses only facts that the commit already has."""
 
-    def __init__(self, location: str, most: int) -> None:
-        self._location = location
-        self._most = most
-        self._said = False
-
-    @classmethod
-    def of(cls, table: Table) -> "DepthWarning | None":
-        """The warning for a table. None for a table without primary key, and if another job compacts it."""
-        options = table.options
-        if not table.schema.primary_keys or options.value(WRITE_ONLY):
-            return None
-        return cls(table.location, stop_trigger(options))
+    def __init__(self, table: Table) -> None:
+        self._location = table.location
+        self._most = stop_trigger(table.options)
+        self._said = not table.schema.primary_keys or table.options.value(WRITE_ONLY)  # or another job compacts it
 
     def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
         """Looks at the buckets that these published entries have touched."""

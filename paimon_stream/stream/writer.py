@@ -361,10 +361,11 @@ class StreamWriter:
             has_expired=verdict.snapshot is None and not self._knows_later,
         )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
-        return CommitReport.already_committed(
+        return CommitReport(
             location=self._storage.location,
             user=self._identity.user,
             identifier=batch.batch_id,
+            outcome="already committed",
             snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
             removed_files=removed_files,
         ).measured(self._meter)
