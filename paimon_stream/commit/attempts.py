@@ -5,11 +5,10 @@ from contextlib import contextmanager
 
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
-from paimon_stream.commit.retry import Patience, RetryPolicy
+from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, SharedCheckpoint, TableReplaced
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.runtime import Runtime
 from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_merge import Merged
 
@@ -27,18 +26,12 @@ class Attempts:
     """
 
     def __init__(
-        self,
-        location: str,
-        request: CommitRequest,
-        source: ChangeSource,
-        names: NameSource,
-        policy: RetryPolicy,
-        runtime: Runtime,
+        self, location: str, request: CommitRequest, source: ChangeSource, names: NameSource, patience: Patience
     ) -> None:
         self._location = location
         self.request = request
         self.source = source
-        self.patience = Patience(policy, runtime)
+        self.patience = patience
         self.names = names
         self.seen = request.seen
         self.count = 0
@@ -53,7 +46,7 @@ class Attempts:
         self.unproven: list[Staged] = []
         self.aged_millis: int | None = None
         self.phases: dict[str, float] = {}
-        self._clock = runtime.clock
+        self._clock = patience.runtime.clock
 
     @property
     def open(self) -> bool:

@@ -36,11 +36,8 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.runtime import Clock
-from paimon_stream.storage.base import Storage
-from paimon_stream.table.live import BucketIndex, live_files
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.live import BucketIndex
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -49,22 +46,10 @@ _LOG = logging.getLogger(__name__)
 class Checker:
     """Checks the commits of one committer, and numbers their rows."""
 
-    def __init__(
-        self,
-        table: Table,
-        storage: Storage,
-        snapshots: SnapshotStore,
-        manifests: ManifestStore,
-        cache: TableCache,
-        clock: Clock,
-        *,
-        compacts: bool = False,
-    ) -> None:
+    def __init__(self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False) -> None:
         """With `compacts`, who commits also looks after the depth of buckets."""
         self._table = table
         self._clock = clock
-        self._storage = storage
-        self._manifests = manifests
         self._cache = cache
         options = table.options
         self._rules_off = options.value(CONFLICT_DETECTION) == "none"
@@ -72,9 +57,9 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
-        self._depth = None if compacts else DepthWarning.of(table)
-        self._strict = StrictMode(options, snapshots, manifests)
-        self._schemas = SchemaStore(storage)
+        self._depth = None if compacts else DepthWarning(table)
+        self._strict = StrictMode(options, cache)
+        self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
         if self._rules_off:
@@ -142,8 +127,8 @@ class Checker:
     def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
         """The paths of added files that do not exist, among all files or only among those that may be old."""
         if request.checked:
-            return missing_files(self._storage, self._table.layout, changes)
-        return missing_old_files(self._storage, self._table.layout, self._clock, changes)
+            return missing_files(self._table.storage, self._table.layout, changes)
+        return missing_old_files(self._table.storage, self._table.layout, self._clock, changes)
 
     # -- the rules ------------------------------------------------------------------------------------
 
@@ -162,8 +147,7 @@ class Checker:
 
     def _check_files(self, context: CommitContext, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
-        conflicts.check_not_in_table(context, live, entries)
-        conflicts.check_never_removed(context, files.removed, entries)
+        conflicts.check_not_in_table(context, files, entries)
         conflicts.check_removed_files_are_there(
             context, live, entries, self._table.options.get(PARTITION_EXPIRATION_TIME.key)
         )
@@ -178,7 +162,7 @@ class Checker:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = {
             one.data_file: entry.file.file_name
-            for entry in (self._manifests.index_entries(name) if name is not None else ())
+            for entry in (self._cache.manifests.index_entries(name) if name is not None else ())
             if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }
@@ -197,7 +181,7 @@ class Checker:
         buckets = self._cache.buckets_at(base, changes.partitions)
         totals = {one: buckets.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
-        conflicts.check_bucket_counts(context, present, entries, request.kind)
+        conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
         """The changes with their final sequence numbers. The numbers of an overwrite continue from the files
@@ -222,13 +206,6 @@ class Checker:
         """Looks at the buckets that our commit has touched."""
         if self._depth is not None:
             self._depth.look(self._cache.buckets, changes.entries)
-
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def live(self, base: Base, partitions: Collection[bytes]) -> frozenset[FileIdentity]:
-        """The files of these partitions that are live at the base. Raises `CorruptMetadata`."""
-        types = self._table.partition_types
-        return frozenset(e.identity for e in live_files(self._manifests, base.metas, types, partitions))
 
 
 def _looks_itself(request: CommitRequest) -> bool:
@@ -255,9 +232,8 @@ class StrictMode:
     Invariant: the last safe snapshot moves only forward, to a base up to which all snapshots were checked.
     """
 
-    def __init__(self, options: Options, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
-        self._snapshots = snapshots
-        self._manifests = manifests
+    def __init__(self, options: Options, cache: TableCache) -> None:
+        self._cache = cache
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
     def check(self, context: CommitContext, base: Base) -> None:
@@ -267,7 +243,7 @@ class StrictMode:
             return
         if self._last_safe < 0:
             self._last_safe = base.id
-        window = self._snapshots.window(self._last_safe, base.id)
+        window = self._cache.snapshots.window(self._last_safe, base.id)
         if not window.complete:
             raise HistoryUnknown(
                 f"{context}: snapshots since {self._last_safe}, the last safe one of option "
@@ -275,9 +251,7 @@ class StrictMode:
                 f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
                 **context.facts(),
             )
-        conflicts.check_strict_mode(context, window.snapshots, self._last_safe)
-        if context.kind is CommitKind.OVERWRITE:
-            conflicts.check_strict_overwrite(context, window.snapshots, self._last_safe, self._adds_files)
+        conflicts.check_strict_mode(context, window.snapshots, self._last_safe, self._adds_files)
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
@@ -285,7 +259,7 @@ class StrictMode:
         are in none."""
         return any(
             meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
-            for meta in self._manifests.delta(snapshot)
+            for meta in self._cache.manifests.delta(snapshot)
         )
 
 
@@ -303,18 +277,10 @@ class DepthWarning:
     """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
     readers become slow. Uses only facts that the commit already has."""
 
-    def __init__(self, location: str, most: int) -> None:
-        self._location = location
-        self._most = most
-        self._said = False
-
-    @classmethod
-    def of(cls, table: Table) -> "DepthWarning | None":
-        """The warning for a table. None for a table without primary key, and if another job compacts it."""
-        options = table.options
-        if not table.schema.primary_keys or options.value(WRITE_ONLY):
-            return None
-        return cls(table.location, stop_trigger(options))
+    def __init__(self, table: Table) -> None:
+        self._location = table.location
+        self._most = stop_trigger(table.options)
+        self._said = not table.schema.primary_keys or table.options.value(WRITE_ONLY)  # or another job compacts it
 
     def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
         """Looks at the buckets that these published entries have touched."""

@@ -18,7 +18,7 @@ So every failure while the outcome of a put is open is a `CommitUnknown`, and de
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final, cast
@@ -41,9 +41,9 @@ from paimon_stream.commit.request import (
     Published,
     Superseded,
 )
-from paimon_stream.commit.retry import RetryPolicy
+from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.commit.stage import Staged, Stager, discard
+from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
@@ -60,8 +60,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
-from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import check_messages
+from paimon_stream.table.message_files import check_messages, remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -99,29 +98,25 @@ class Committer:
     ) -> None:
         """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
         table's first schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
-        self._storage = storage or table.storage
+        table = table if storage is None else replace(table, storage=storage)
+        self._storage = table.storage
         self._location = self._storage.location
         self._layout = table.layout
         self._runtime = runtime or system()
         self._observer = observer
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
-        self._manifests = ManifestStore(self._storage)
-        self._cache = TableCache(table, self._snapshots, self._manifests)
-        clock = self._runtime.clock
-        self._checker = Checker(
-            table, self._storage, self._snapshots, self._manifests, self._cache, clock, compacts=compacts
-        )
-        self._stager = Stager(table, self._storage, self._manifests, clock)
-        traces = Traces(self._manifests, self._checker.live)
-        self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
+        self._cache = TableCache(table, self._snapshots)
+        self._checker = Checker(table, self._cache, self._runtime.clock, compacts=compacts)
+        self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
+        self._publisher = Publisher(self._snapshots, Traces(table, self._cache.manifests), self._same_table)
         options = table.options
-        self._policy = RetryPolicy.of(options)
+        self._patience = Patience.of(options, self._runtime)
         half = options.value(SNAPSHOT_TIME_RETAINED) // 2
         self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
         self._is_guarded = options.value(COMMIT_GUARD) != "trust"
-        self._sequences = Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
+        self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = digest or self._schemas.first_digest()
         self._schema_id = table.schema.id
@@ -159,13 +154,13 @@ class Committer:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        attempts = Attempts(self._location, request, source, names, self._policy, self._runtime)
+        attempts = Attempts(self._location, request, source, names, replace(self._patience))
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
             self._cache.forget()
             if not attempts.outstanding:
-                discard(self._storage, attempts.names.drawn)
+                self._discard(attempts.names.drawn)
             if attempts.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
                 raise attempts.unknown(failed) from failed
             raise
@@ -189,7 +184,7 @@ class Committer:
             if isinstance(staged, Nothing):
                 if attempts.open:
                     raise attempts.unknown(None)
-                discard(self._storage, attempts.names.drawn)
+                self._discard(attempts.names.drawn)
                 return staged
             if staged is None:
                 self._discard_attempt(attempts)
@@ -209,7 +204,7 @@ class Committer:
         with attempts.timed("base"):
             latest = self._look(attempts)
             last = self._cache.last
-            require_lineage(self._location, self._snapshots, attempts.request, attempts.seen, latest, last)
+            require_lineage(self._snapshots, attempts.request, attempts.seen, latest, last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 
@@ -246,17 +241,15 @@ class Committer:
             for staged in tuple(attempts.unproven):
                 part_of_table = self._publisher.settled(staged, latest)
                 if part_of_table:
-                    discard(self._storage, attempts.names.drawn)
+                    self._discard(attempts.names.drawn)
                     return attempts.published(staged)
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
-            other = published_since(
-                self._location, self._snapshots, attempts.request, attempts.seen, latest, attempts.nonces
-            )
+            other = published_since(self._snapshots, attempts.request, attempts.seen, latest, attempts.nonces)
         attempts.seen = None if latest is None else SnapshotRef.of(latest)
         if other is None:
             return None
-        discard(self._storage, attempts.names.drawn)
+        self._discard(attempts.names.drawn)
         return Superseded(snapshot=other)
 
     def _same_table(self) -> bool:
@@ -423,7 +416,7 @@ class Committer:
         self._checker.published(staged.changes)
         self._observer.reached(Phase.CONFIRMED, attempts.request.identifier)
         with attempts.timed("hint"):
-            discard(self._storage, [name for name in attempts.names.drawn if name not in staged.names])
+            self._discard([name for name in attempts.names.drawn if name not in staged.names])
             if not attempts.hinted:
                 self._hint(partial(self._snapshots.write_latest_hint, snapshot.id))
             elif not (landed.newest and self._is_swift(attempts.begun_millis)):
@@ -444,9 +437,13 @@ class Committer:
             attempts.unproven.append(staged)
             attempts.names.drawn.clear()
 
+    def _discard(self, names: Iterable[str]) -> None:
+        """Deletes staged metadata that nobody can refer to any more."""
+        remove_files(self._storage, map(manifest_path, names))
+
     def _discard_attempt(self, attempts: Attempts) -> None:
         reusable = frozenset() if attempts.merged is None else attempts.merged.written
-        discard(self._storage, [name for name in attempts.names.drawn if name not in reusable])
+        self._discard([name for name in attempts.names.drawn if name not in reusable])
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]
 
     def _wait(self, attempts: Attempts) -> None:

@@ -5,20 +5,19 @@ Each rule passes or raises one `CommitConflict`. None reads storage. The rules a
 anything is written. When the rules run, nothing has been written, so a conflict leaves nothing behind.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from paimon_stream.commit.plan import Changes, IndexChange
-from paimon_stream.commit.watched_files import LiveFile
+from paimon_stream.commit.watched_files import KnownFiles, LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
 _SHOWN = 5
-_COMMITTED_BEFORE = "These messages were committed before, under another identifier or user; do not commit them again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +56,13 @@ class CommitContext:
         return f"{self.location}, {which} of user {self.user!r} ({self.kind.value}{onto})"
 
 
-def check_bucket_counts(
-    context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry], kind: CommitKind
-) -> None:
+def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]) -> None:
     """Check 2: all files of a partition were written for the same number of buckets.
 
     `present` has the bucket count of each touched partition that has files. Counts of 0 and below (no fixed
     buckets) are skipped, and an overwrite may change the count. Raises `BucketCountChanged`.
     """
-    if kind is CommitKind.OVERWRITE:
+    if context.kind is CommitKind.OVERWRITE:
         return
     known = {partition: count for partition, count in present.items() if count > 0}
     for entry in entries:
@@ -92,13 +89,7 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
     """Check 3: the commit names each file once. Raises `DeletedFiles`."""
     if len({entry.file.file_name for entry in entries}) == len(entries):
         return
-    seen: set[FileIdentity] = set()
-    twice: list[FileIdentity] = []
-    for entry in entries:
-        identity = entry.identity
-        if identity in seen:
-            twice.append(identity)
-        seen.add(identity)
+    twice = [one for one, count in Counter(entry.identity for entry in entries).items() if count > 1]
     cure = "A commit message was passed twice, or adds and removes the same file. Pass each message once"
     _refuse(context, twice, "appear twice in this one commit", cure)
 
@@ -137,25 +128,21 @@ def without_duplicates(entries: Sequence[ManifestEntry], live: Collection[FileId
     return tuple(entry for entry in entries if entry.identity not in live)
 
 
-def check_not_in_table(
-    context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry]
-) -> None:
-    """Check 4: no added file is already in the table. `live` are the files of the touched partitions.
+def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]) -> None:
+    """Check 4: no added file is already in the table, or was there and has been removed. `files` are those of the
+    touched partitions.
 
-    A file listed twice would be read twice and would break every later merge of manifests (semantics.md
-    §3.5). Raises `DeletedFiles`.
+    A file listed twice would be read twice and would break every later merge of manifests. One that was removed would
+    be hidden from readers while a manifest has its DELETE, and be seen again afterwards (semantics.md §3.5). Raises
+    `DeletedFiles`.
     """
-    known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in live]
-    _refuse(context, known, "are in the table already", _COMMITTED_BEFORE)
-
-
-def check_never_removed(
-    context: CommitContext, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
-) -> None:
-    """Check 4, second part: no added file was in the table and has been removed. Readers would not see the file while a
-    manifest has its DELETE, and would see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
-    known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
-    _refuse(context, known, "were in the table and have been compacted or overwritten since", _COMMITTED_BEFORE)
+    added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
+    for known, what in (
+        (files.live, "are in the table already"),
+        (files.removed, "were in the table and have been compacted or overwritten since"),
+    ):
+        cure = "These messages were committed before, under another identifier or user; do not commit them again"
+        _refuse(context, [one for one in added if one in known], what, cure)
 
 
 def check_removed_files_are_there(
@@ -277,37 +264,31 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
         raise _deleted(context, missing, what, cure)
 
 
-def check_strict_mode(context: CommitContext, since: Iterable[Snapshot], last_safe: int) -> None:
-    """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9): no other user has compacted or
-    overwritten in the snapshots `since` the last safe one. Raises `StrictModeViolated`."""
-    for snapshot in since:
-        rewrites = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
-        if rewrites and snapshot.commit_user != context.user:
-            raise _unsafe(context, snapshot, last_safe, f"is of kind {snapshot.commit_kind.value}")
-
-
-def check_strict_overwrite(
+def check_strict_mode(
     context: CommitContext, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
 ) -> None:
-    """Strict mode of an overwrite: no other user has appended either, because the overwrite would delete
-    those rows, too (semantics.md §2.9, §5.2). `adds_files` says whether a snapshot's delta has files in real
-    buckets. Raises `StrictModeViolated`."""
+    """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has compacted or overwritten in
+    the snapshots `since` the last safe one. Nor has one appended if this is an overwrite, because it would delete those
+    rows, too. `adds_files` says whether a snapshot's delta has files in real buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
-        appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != context.user
-        if appends and adds_files(snapshot):
+        if snapshot.commit_user == context.user:
+            continue
+        if snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE):
+            what = f"is of kind {snapshot.commit_kind.value}"
+        elif (
+            context.kind is CommitKind.OVERWRITE and snapshot.commit_kind is CommitKind.APPEND and adds_files(snapshot)
+        ):
             what = "has appended files, which this overwrite may delete"
-            raise _unsafe(context, snapshot, last_safe, what)
-
-
-def _unsafe(context: CommitContext, snapshot: Snapshot, last_safe: int, what: str) -> StrictModeViolated:
-    return StrictModeViolated(
-        f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
-        f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
-        f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
-        **context.facts(),
-        snapshot=snapshot.id,
-        kind=snapshot.commit_kind.value,
-    )
+        else:
+            continue
+        raise StrictModeViolated(
+            f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
+            f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
+            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
+            **context.facts(),
+            snapshot=snapshot.id,
+            kind=snapshot.commit_kind.value,
+        )
 
 
 def _refuse(

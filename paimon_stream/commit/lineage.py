@@ -15,7 +15,6 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 
 def published_since(
-    location: str,
     snapshots: SnapshotStore,
     request: CommitRequest,
     seen: SnapshotRef | None,
@@ -44,11 +43,11 @@ def published_since(
             return snapshot
     if not window.complete and (request.fence is None or not request.fence()):
         raise HistoryUnknown(
-            f"{location}: whether commit {request.identifier} of user {request.user!r} was published by "
-            f"another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
+            f"{snapshots.location}: whether commit {request.identifier} of user {request.user!r} was published "
+            f"by another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
             "It was not published now. Start the query again, and keep snapshots longer than a batch may "
             "take (snapshot.time-retained, snapshot.num-retained.min).",
-            table=location,
+            table=snapshots.location,
             user=request.user,
             batch=request.identifier,
             snapshot=latest.id,
@@ -66,7 +65,6 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
 
 
 def require_lineage(
-    location: str,
     snapshots: SnapshotStore,
     request: CommitRequest,
     seen: SnapshotRef | None,
@@ -76,48 +74,47 @@ def require_lineage(
     """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
     `TableRolledBack`, and `CommitLost` if `seen` is `last`, with rows, and its id exists with another nonce;
     or `HistoryUnknown` if the lists are gone that would show it."""
-    if seen is None or _is_surely_held(location, snapshots, request.user, seen, latest):
+    if seen is None or _is_surely_held(snapshots, request.user, seen, latest):
         return
     if last is not None and seen == SnapshotRef.of(last) and last.commit_kind is not CommitKind.COMPACT:
-        require_last(location, snapshots, request.user, last, latest)
+        require_last(snapshots, request.user, last, latest)
     raise TableRolledBack(
-        f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "
-        "judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
+        f"{snapshots.location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} "
+        "was judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
         "atomically replaced it. Nothing was published. Start the query again; it judges the current table.",
-        table=location,
+        table=snapshots.location,
         user=request.user,
         batch=request.identifier,
         snapshot=seen.id,
     )
 
 
-def require_last(
-    location: str, snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
-) -> None:
+def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
     `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
     if the lists are gone that would show it."""
-    if last is None or _is_surely_held(location, snapshots, user, SnapshotRef.of(last), latest):
+    if last is None or _is_surely_held(snapshots, user, SnapshotRef.of(last), latest):
         return
     there = snapshots.find(last.id)
     go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
-            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: "
-            f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}",
-            table=location,
+            f"{snapshots.location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
+            f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them again. "
+            f"{go_on}",
+            table=snapshots.location,
             user=user,
             snapshot=last.id,
         )
     lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
     raise CommitLost(
-        f"{location}: snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
+        f"{snapshots.location}: snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
         f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically "
         "replaced it, or the table was rolled back and written again. The rows of that commit are not in the "
         f"table: {lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write "
         f"the rows again. Let other engines only read this table. {go_on}",
-        table=location,
+        table=snapshots.location,
         user=user,
         batch=last.commit_identifier,
         snapshot=last.id,
@@ -137,17 +134,16 @@ def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None)
     return None if replaced is None else not replaced
 
 
-def _is_surely_held(
-    location: str, snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None
-) -> bool:
+def _is_surely_held(snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None) -> bool:
     held = is_held(snapshots, ref, latest)
     if held is not None:
         return held
     raise HistoryUnknown(
-        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest "
-        "lists are gone that would show whether the table was rolled back. Nothing was published now. Look for the "
-        "rows of earlier commits in the table, and write again what is missing, with a new writer or after a restart.",
-        table=location,
+        f"{snapshots.location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, "
+        "and manifest lists are gone that would show whether the table was rolled back. Nothing was published now. "
+        "Look for the rows of earlier commits in the table, and write again what is missing, with a new writer or "
+        "after a restart.",
+        table=snapshots.location,
         user=user,
         snapshot=ref.id,
     )

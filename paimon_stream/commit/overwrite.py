@@ -16,10 +16,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
+from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder, row_order
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.options import (
     BUCKET,
     COMPACTION_TRIGGER,
@@ -51,6 +53,17 @@ class Overwrite:
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
     always: bool
+
+    def requested(self, request: CommitRequest) -> CommitRequest:
+        """The request, changed so that it asks for this overwrite."""
+        return replace(
+            request,
+            messages=self.messages,
+            source=self.source,
+            kind=CommitKind.OVERWRITE,
+            renumber=False,
+            force_snapshot=self.always,
+        )
 
 
 class OverwriteSource:
@@ -106,14 +119,14 @@ def plan_overwrite(
     written = collected.append
     if not (collected.compact.entries or collected.compact.index):
         written = upgraded(table, written)
-    if is_dynamic(table, partition, dynamic):
+    replaces_own = is_dynamic(table, partition, dynamic)
+    if replaces_own:
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
-        return Overwrite(
-            source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=False
-        )
-    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
-    _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
-    return Overwrite(source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True)
+    else:
+        cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
+        _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
+    source = OverwriteSource(manifests, cleared, _numbered(table, written))
+    return Overwrite(source=source, messages=kept, always=not replaces_own)
 
 
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:

@@ -15,21 +15,22 @@ is not. `proven` says that it can never become part of the table, so its metadat
 else is `CommitUnknown`, and then nothing was deleted.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from paimon_stream.commit.plan import Base
 from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
-from paimon_stream.format.entries import FileIdentity, FileKind
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import has_file
+from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
 
 _ROUNDS = 20
 """How often `confirm` looks again when snapshots vanish meanwhile."""
@@ -61,10 +62,8 @@ class Lost:
 class Publisher:
     """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
 
-    def __init__(
-        self, location: str, snapshots: SnapshotStore, traces: "Traces", same_table: Callable[[], bool]
-    ) -> None:
-        self._location = location
+    def __init__(self, snapshots: SnapshotStore, traces: "Traces", same_table: Callable[[], bool]) -> None:
+        self._location = snapshots.location
         self._snapshots = snapshots
         self._traces = traces
         self._same_table = same_table
@@ -263,10 +262,6 @@ class Publisher:
         )
 
 
-Live = Callable[[Base, Collection[bytes]], frozenset[FileIdentity]]
-"""The live files of some partitions."""
-
-
 class Traces:
     """The traces of a snapshot in later ones, which show whether these were built on it.
 
@@ -275,9 +270,9 @@ class Traces:
     it counts as part of it.
     """
 
-    def __init__(self, manifests: ManifestStore, live: Live) -> None:
+    def __init__(self, table: Table, manifests: ManifestStore) -> None:
+        self._types = table.partition_types
         self._manifests = manifests
-        self._live = live
 
     def in_base_of(self, following: Snapshot, staged: Staged) -> bool:
         """Whether the following snapshot was built on ours. Then its base list has no manifest that we have merged, and
@@ -294,7 +289,7 @@ class Traces:
             return True
         if not staged.added:
             removed = staged.removed
-            present = self._live(Base(snapshot=following, metas=metas), {file.partition for file in removed})
+            present = self._live(metas, {file.partition for file in removed})
             return present.isdisjoint(removed)
         return has_file(self._manifests, metas, kept, next(iter(staged.added)))
 
@@ -303,8 +298,11 @@ class Traces:
         added them. Raises `CorruptMetadata`."""
         if not staged.added:
             return False
-        base = Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
-        return self._live(base, {file.partition for file in staged.added}).issuperset(staged.added)
+        metas = self._manifests.base_and_delta(latest)
+        return self._live(metas, {file.partition for file in staged.added}).issuperset(staged.added)
+
+    def _live(self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]) -> frozenset[FileIdentity]:
+        return frozenset(one.identity for one in live_files(self._manifests, metas, self._types, partitions))
 
     def is_whole(self, snapshot: Snapshot) -> bool:
         """Whether the snapshot's lists exist. An expiry removes them. Raises `StorageError`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paimon_stream.errors import HistoryUnknown, PaimonStreamError, SharedCheckpoint
+from paimon_stream.format.snapshot_json import Marks, Snapshot
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
 
 _LOG = logging.getLogger(__name__)
@@ -37,15 +38,16 @@ class Refusals:
             "for the batch's rows in the table. If they are missing, let it continue",
         )
 
-    def shared_checkpoint(self, snapshot_id: int, identifier: int, run_id: str | None) -> SharedCheckpoint:
-        """The error for a batch that another run has published meanwhile."""
+    def shared_checkpoint(self, published: Snapshot) -> SharedCheckpoint:
+        """The error for a batch that another run has published meanwhile, as this snapshot or before it."""
+        run_id = Marks.of(published.properties).run_id
         who = f"run {run_id}" if run_id else "another writer"
         return SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
-            f"{identifier} under the same user (snapshot {snapshot_id}). That batch stays and this one was not "
-            "published. Two queries run on one checkpoint or share a commit user: stop one.",
+            f"{published.commit_identifier} under the same user (snapshot {published.id}). That batch stays and this "
+            "one was not published. Two queries run on one checkpoint or share a commit user: stop one.",
             **self._facts,
-            snapshot=snapshot_id,
+            snapshot=published.id,
         )
 
     def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any) -> None:

@@ -74,11 +74,12 @@ def _bytes(entries: Iterable[ManifestEntry]) -> int:
 class CommitReport:
     """How one commit went.
 
-    `snapshot_id` is None if no snapshot was made, or if it has expired. `compact_snapshot_id` is the snapshot
-    of the commit's compaction, and `compact_failed` says why the compaction was left out. `attempts` counts
-    the attempts to publish. `rows`, `files` and `bytes` count what was published, and `counts` all changes.
-    `phases` are milliseconds by the name of the step. `reused` says that an earlier run, which was killed,
-    had prepared the files. `removed_files` counts the files of dead attempts that were removed.
+    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no snapshot was
+    made, or if it has expired. `compact_snapshot_id` is the snapshot of the commit's compaction, and
+    `compact_failed` says why the compaction was left out. `attempts` counts the attempts to publish. `rows`,
+    `files` and `bytes` count what was published, and `counts` all changes. `phases` are milliseconds by the name of
+    the step. `reused` says that an earlier run, which was killed, had prepared the files. `removed_files` counts
+    the files of dead attempts that were removed.
 
     In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST,
     DELETE), and `trips` the round trips: requests that were in flight together are one. What tasks sent is
@@ -143,20 +144,6 @@ class CommitReport:
             counts=Counts.of(outcome.changes, outcome.compact_changes),
             compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,
             manifests_merged=outcome.manifests_merged,
-            removed_files=removed_files,
-        )
-
-    @classmethod
-    def already_committed(
-        cls, *, location: str, user: str, identifier: int, snapshot_id: int | None, removed_files: int = 0
-    ) -> "CommitReport":
-        """The report of a commit that an earlier run made. `snapshot_id` is None if its snapshot has expired since."""
-        return cls(
-            location=location,
-            user=user,
-            identifier=identifier,
-            outcome="already committed",
-            snapshot_id=snapshot_id,
             removed_files=removed_files,
         )
 

@@ -21,7 +21,6 @@ from paimon_stream.format.entries import HASH, FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
 from paimon_stream.table.lineage import published_after
-from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 MOST_REWRITES: Final = 5
@@ -51,9 +50,9 @@ def rewrites(table: Table, conflict: SequenceConflict) -> bool:
 class Sequences:
     """The sequence numbers of one table, as one committer knows them."""
 
-    def __init__(self, table: Table, snapshots: SnapshotStore, cache: TableCache) -> None:
+    def __init__(self, table: Table, cache: TableCache) -> None:
         self._location = table.location
-        self._snapshots = snapshots
+        self._snapshots = cache.snapshots
         self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())

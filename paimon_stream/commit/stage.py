@@ -7,23 +7,22 @@ resulting snapshot refers only to durable files, and takes over from its base wh
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from paimon_stream.commit.index_changes import apply_index_changes
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.errors import CorruptMetadata, NotFound, PaimonStreamError
+from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.runtime import Clock
-from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.storage.together import Request
-from paimon_stream.table.layout import NameSource, manifest_path, statistics_path
+from paimon_stream.table.layout import NameSource, statistics_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
@@ -70,15 +69,15 @@ class Staged:
 class Stager:
     """Stages commits to one table."""
 
-    def __init__(self, table: Table, storage: Storage, manifests: ManifestStore, clock: Clock) -> None:
-        self._storage = storage
+    def __init__(self, table: Table, manifests: ManifestStore, clock: Clock) -> None:
+        self._storage = table.storage
         self._manifests = manifests
         self._clock = clock
         self._options = table.options
         self._partition_types = table.partition_types
         self._limits = MergeLimits.of(table.options)
         self._bucketed = not table.is_bucket_unaware
-        self._joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests)
+        self._joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests)
 
     def stage(
         self,
@@ -175,12 +174,3 @@ class Stager:
             _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, why)
             return None
         return before.statistics if of_schema == schema_id else None
-
-
-def discard(storage: Storage, names: Iterable[str]) -> None:
-    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an orphan."""
-    for name in names:
-        try:
-            storage.delete(manifest_path(name))
-        except PaimonStreamError as why:
-            _LOG.warning("%s: could not remove %s. It stays as an orphan: %s", storage.location, name, why)

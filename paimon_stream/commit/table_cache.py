@@ -40,9 +40,9 @@ class TableCache:
     MAX_FILES: Final = 200_000
     """The maximum number of files that are kept from one commit to the next."""
 
-    def __init__(self, table: Table, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
-        self._snapshots = snapshots
-        self.manifests = manifests
+    def __init__(self, table: Table, snapshots: SnapshotStore) -> None:
+        self.snapshots = snapshots
+        self.manifests = ManifestStore(table.storage)
         self._types = table.partition_types
         self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
         self._own: Base | None = None
@@ -139,10 +139,10 @@ class TableCache:
         if latest is None or (at is not None and latest.id <= at.id):
             return None
         if at is not None:
-            kept = self._snapshots.find(at.id)
+            kept = self.snapshots.find(at.id)
             if kept is None or kept.nonce != at.nonce:
                 return None
-        window = self._snapshots.window(0 if at is None else at.id, latest.id)
+        window = self.snapshots.window(0 if at is None else at.id, latest.id)
         return window.snapshots if window.complete else None
 
     def _entries(self, since: Iterable[Snapshot], partitions: Collection[bytes]) -> list[ManifestEntry]:
@@ -260,7 +260,7 @@ class TableCache:
         """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads the whole
         table if there is no such snapshot."""
         above: list[Snapshot] = []
-        for snapshot in self._snapshots.walk_down(latest.id):
+        for snapshot in self.snapshots.walk_down(latest.id):
             known = recorded_number(snapshot)
             if known is None:
                 above.append(snapshot)

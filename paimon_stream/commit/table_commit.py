@@ -6,12 +6,12 @@ removes the files of messages that will never be published.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paimon_stream._version import __version__
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
-from paimon_stream.commit.commit_arguments import taken_committables, taken_identifier, taken_marks, taken_messages
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
@@ -24,8 +24,8 @@ from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Publis
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Marks, Snapshot, SnapshotRef
-from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.lineage import newest_of
@@ -36,6 +36,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 
 _SHOWN = 5
+_MESSAGES = "a list of CommitMessage"
 
 AfterPublishing = Callable[[Table, Snapshot], None]
 """Called for the table after a commit. It never raises."""
@@ -60,12 +61,13 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
     ) -> None:
         check_committable(table)
-        self._table = table
+        self._table = table if storage is None else replace(table, storage=storage)
         self._user = user
-        self._storage = storage or table.storage
+        self._storage = self._table.storage
+        self._arguments = Arguments(self._storage.location)
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
-        self._committer = Committer(table, self._storage, self._runtime, observer, self._snapshots)
+        self._committer = Committer(self._table, None, self._runtime, observer, self._snapshots)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
         self._guarded = False
@@ -93,14 +95,13 @@ class TableCommit:
         last snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` if
         somebody else publishes this identifier or a later one under the same user meanwhile.
         """
-        location = self._storage.location
-        identifier = taken_identifier(location, identifier)
-        watermark, properties = taken_marks(location, watermark, properties)
-        given = taken_messages(location, messages)
+        identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
+        watermark, properties = self._taken_marks(watermark, properties)
+        given = self._taken_messages(messages)
         latest = self._latest()
         outcome = self._publish(identifier, given, latest, properties, watermark=watermark, renumber=True)
         if isinstance(outcome, Superseded):
-            raise self._shared(identifier, outcome.snapshot)
+            raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
         return self._report(self._user, identifier, given, outcome)
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
@@ -136,8 +137,8 @@ class TableCommit:
         `HistoryUnknown` if no snapshot of this user is left and older ones have expired, so that the last commit is not
         known (option `paimon-stream.on-unknown-history`).
         """
-        watermark, properties = taken_marks(self._storage.location, watermark, properties)
-        taken = taken_committables(self._storage.location, committables)
+        watermark, properties = self._taken_marks(watermark, properties)
+        taken = self._taken_committables(committables)
         latest = self._latest()
         newest = self._newest_of_user(latest, min(taken)) if taken else None
         wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
@@ -152,7 +153,7 @@ class TableCommit:
             )
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
-                    raise self._shared(identifier, outcome.snapshot)
+                    raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
                 latest = outcome.snapshot
             elif isinstance(outcome, Published):
                 latest = outcome.newest
@@ -184,11 +185,12 @@ class TableCommit:
         Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
         have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
         """
-        location = self._storage.location
-        identifier = taken_identifier(location, identifier, repeatable=True)
-        watermark, properties = taken_marks(location, watermark, properties)
-        given = taken_messages(location, messages)
-        check_messages(self._table.layout, given, location)
+        # Not the identifier that all batch commits share: what has it cannot be repeated.
+        most = BATCH_IDENTIFIER - 1
+        identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=most, optional=True)
+        watermark, properties = self._taken_marks(watermark, properties)
+        given = self._taken_messages(messages)
+        check_messages(self._table.layout, given, self._storage.location)
         manifests = ManifestStore(self._storage)
         planned = plan_overwrite(self._table, manifests, given, partition=partition, dynamic=dynamic)
         return self._overwrite(planned, identifier, watermark, properties)
@@ -229,7 +231,7 @@ class TableCommit:
         if isinstance(outcome, Superseded):
             if outcome.snapshot.commit_identifier == identifier:
                 return self._already(identifier, outcome.snapshot.id)
-            raise self._shared(identifier, outcome.snapshot)
+            raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
         return self._report(user, identifier, planned.messages, outcome)
 
     def _report(
@@ -240,8 +242,12 @@ class TableCommit:
         )
 
     def _already(self, identifier: int, snapshot_id: int | None = None) -> CommitReport:
-        return CommitReport.already_committed(
-            location=self._storage.location, user=self._user, identifier=identifier, snapshot_id=snapshot_id
+        return CommitReport(
+            location=self._storage.location,
+            user=self._user,
+            identifier=identifier,
+            outcome="already committed",
+            snapshot_id=snapshot_id,
         )
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
@@ -252,7 +258,7 @@ class TableCommit:
         `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read, and
         `FormatError` for messages that do not fit the table.
         """
-        given = taken_messages(self._storage.location, messages)
+        given = self._taken_messages(messages)
         check_messages(self._table.layout, given, self._storage.location)
         paths = data_files(self._table.layout, given)
         names = {path: path.rpartition("/")[2] for path in paths}
@@ -269,6 +275,31 @@ class TableCommit:
                 files=tuple(refused[:_SHOWN]),
             )
         return remove_files(self._storage, paths)
+
+    def _taken_marks(
+        self, watermark: int | None, properties: Mapping[str, str] | None
+    ) -> tuple[int | None, dict[str, str]]:
+        """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping of texts."""
+        return (
+            self._arguments.whole("watermark", watermark, least=LONG[0], most=LONG[1], optional=True),
+            self._arguments.mapping("properties", properties, "{'name': 'value'}", texts=True),
+        )
+
+    def _taken_messages(self, messages: Iterable[CommitMessage], name: str = "messages") -> tuple[CommitMessage, ...]:
+        """The messages of a list, or of an iterator, which is taken once."""
+        return self._arguments.items(name, messages, CommitMessage, _MESSAGES)
+
+    def _taken_committables(
+        self, committables: Mapping[int, Iterable[CommitMessage]]
+    ) -> dict[int, tuple[CommitMessage, ...]]:
+        """The messages of each identifier, in ascending order of the identifiers."""
+        given = self._arguments
+        if not isinstance(committables, Mapping):
+            raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
+        numbers = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
+        return {
+            one: self._taken_messages(committables[numbers[one]], f"committables[{one}]") for one in sorted(numbers)
+        }
 
     def _check_files_exist(self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
@@ -317,7 +348,7 @@ class TableCommit:
         if not self._guarded:
             guard_commit(self._table, latest, self._runtime.clock)
             self._guarded = True
-        require_last(self._storage.location, self._snapshots, self._user, self._last, latest)
+        require_last(self._snapshots, self._user, self._last, latest)
         return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
@@ -335,10 +366,6 @@ class TableCommit:
                 f"no snapshot of this user is left, and those before {since} have expired"
             )
         return None if found is None else found.commit_identifier
-
-    def _shared(self, identifier: int, snapshot: Snapshot) -> Exception:
-        run_id = Marks.of(snapshot.properties).run_id
-        return self._refusals(identifier).shared_checkpoint(snapshot.id, snapshot.commit_identifier, run_id)
 
     def _refusals(self, identifier: int) -> Refusals:
         return Refusals(

@@ -16,14 +16,12 @@ from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -118,9 +116,7 @@ def judge(
     `StorageError`, `FormatError`."""
     verdict = judge_first(snapshots, evidence, refuse)
     if isinstance(verdict, Reuse):
-        why_not = _why_not_reusable(
-            table.storage, table, evidence.schema_digest, evidence.offsets_hash, runtime.clock, verdict.entry
-        )
+        why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
         if verdict.entry.overwrites is not overwrites:
             # The query's output mode decides which rows result from the same source rows.
             why_not = "the sink's mode has changed"
@@ -146,30 +142,27 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return evidence.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
-def _why_not_reusable(
-    storage: Storage, table: Table, schema_digest: str, offsets_hash: str | None, clock: Clock, entry: JournalEntry
-) -> str | None:
+def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock) -> str | None:
     """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
     same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
     must still exist (exactly-once.md §4)."""
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
-    if entry.offsets_hash is None or entry.offsets_hash != offsets_hash:
+    if entry.offsets_hash is None or entry.offsets_hash != evidence.offsets_hash:
         return "its source offsets cannot be compared with those the files were prepared for"
-    if (entry.schema_digest, entry.schema_id) != (schema_digest, table.schema.id):
+    if (entry.schema_digest, entry.schema_id) != (evidence.schema_digest, table.schema.id):
         return "the table's schema changed since its files were prepared"
     if entry.total_buckets != table.options.value(BUCKET):
         return "the table's bucket count changed since its files were prepared"
     if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
         return "its prepared files are so old that an orphan cleaner may take them"
-    missing = sum(not storage.exists(path) for path in data_files(table.layout, entry.messages))
+    missing = sum(not table.storage.exists(path) for path in data_files(table.layout, entry.messages))
     return f"{missing} of its prepared files are gone" if missing else None
 
 
 def _why_numbers_are_taken(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
     """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
-    manifests = ManifestStore(table.storage)
-    sequences = Sequences(table, snapshots, TableCache(table, snapshots, manifests))
+    sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
         sequences.check(Numbering(base=entry.base), written, snapshots.latest())

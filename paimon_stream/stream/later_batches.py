@@ -57,7 +57,7 @@ def judge_next(
         for snapshot in window.snapshots:
             identifier = snapshot.commit_identifier
             if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
-                raise _shared(snapshot, refuse)
+                raise refuse.shared_checkpoint(snapshot)
         if not window.complete:
             if follows:
                 return None
@@ -73,7 +73,7 @@ def require_unpublished(
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
     if found and found.commit_identifier >= batch_id:
-        raise _shared(found, refuse)
+        raise refuse.shared_checkpoint(found)
 
 
 def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors) -> PaimonStreamError:
@@ -81,12 +81,7 @@ def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayError
     run_id = Marks.of(snapshot.properties).run_id
     if run_id is not None and run_id == identity.run_id:
         return duplicate_writer(refuse.location, refuse.user)
-    return _shared(snapshot, refuse)
-
-
-def _shared(snapshot: Snapshot, refuse: ReplayErrors) -> PaimonStreamError:
-    run_id = Marks.of(snapshot.properties).run_id
-    return refuse.shared_checkpoint(snapshot.id, snapshot.commit_identifier, run_id)
+    return refuse.shared_checkpoint(snapshot)
 
 
 def _is_remembered_rightly(

@@ -191,7 +191,8 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
                     break
                 return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
             lowest = snapshot
-            if incarnation is None and _continues(evidence.identity, snapshot):
+            marks = Marks.of(snapshot.properties)
+            if incarnation is None and _same_stream(evidence.identity, snapshot.commit_user, marks):
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
@@ -212,21 +213,14 @@ def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
     )
 
 
-def _continues(identity: WriterIdentity, snapshot: Snapshot) -> bool:
-    """Whether another query published this snapshot from our checkpoint path, name or commit user."""
-    marks = Marks.of(snapshot.properties)
-    return _same_stream(identity, snapshot.commit_user, marks.query_id, marks.checkpoint, marks.query_name)
-
-
-def _same_stream(
-    identity: WriterIdentity, user: str, query_id: str | None, checkpoint: str | None, query_name: str | None
-) -> bool:
-    if query_id is None or identity.query_id is None or query_id == identity.query_id:
+def _same_stream(identity: WriterIdentity, user: str, other: Marks | RegisteredWriter) -> bool:
+    """Whether another query has written from our checkpoint path, name or commit user."""
+    if None in (other.query_id, identity.query_id) or other.query_id == identity.query_id:
         return False
     return (
         user == identity.user
-        or (checkpoint is not None and checkpoint == identity.checkpoint)
-        or (query_name is not None and query_name == identity.query_name)
+        or (other.checkpoint is not None and other.checkpoint == identity.checkpoint)
+        or (other.query_name is not None and other.query_name == identity.query_name)
     )
 
 
@@ -264,7 +258,7 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
         refuse.checkpoint_reset(marks.query_id, f"snapshot {history.incarnation.id}")
         return
     for other in evidence.others():
-        if _same_stream(identity, other.user, other.query_id, other.checkpoint, other.query_name):
+        if _same_stream(identity, other.user, other):
             refuse.checkpoint_reset(other.query_id, f"commit user {other.user!r}")
             return
     for user, sibling in history.siblings.items():

@@ -29,7 +29,6 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Sn
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.stream.lost_batches import (
     LIST_PREFIX,
     LostBatch,
@@ -76,23 +75,21 @@ def recommit(
     snapshot: int | None = None,
     delta_list: str | None = None,
     dry_run: bool = True,
-    storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
     """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
     errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
     check_committable(table)
-    used, running = storage or table.storage, runtime or system()
-    return _Recommit(table, used, running).run(user, batch, snapshot, delta_list, dry_run)
+    return _Recommit(table, runtime or system()).run(user, batch, snapshot, delta_list, dry_run)
 
 
 class _Recommit:
-    def __init__(self, table: Table, storage: Storage, runtime: Runtime) -> None:
+    def __init__(self, table: Table, runtime: Runtime) -> None:
         self._table = table
-        self._storage = storage
+        self._storage = table.storage
         self._runtime = runtime
-        self._snapshots = SnapshotStore(storage, runtime)
-        self._manifests = ManifestStore(storage)
+        self._snapshots = SnapshotStore(table.storage, runtime)
+        self._manifests = ManifestStore(table.storage)
         self._latest = self._snapshots.latest()
 
     def run(
@@ -118,7 +115,7 @@ class _Recommit:
         report = dataclasses.replace(report, replaced=int(there.id), by=there.commit_user)
         if dry_run:
             return report
-        outcome = Committer(self._table, self._storage, self._runtime).commit(self._request(lost))
+        outcome = Committer(self._table, runtime=self._runtime).commit(self._request(lost))
         if isinstance(outcome, Superseded):
             if outcome.snapshot.commit_identifier != lost.batch:
                 raise self._went_on(lost, outcome.snapshot)
@@ -152,7 +149,7 @@ class _Recommit:
                 user=user,
                 batch=batch,
             )
-        return listed_batch(self._table, self._storage, str(user), int(batch or 0), int(place or 0), str(nonce))
+        return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------
 
@@ -243,8 +240,8 @@ class _Recommit:
                 files=tuple(gone[:_SHOWN]),
             )
         if self._table.schema.primary_keys:
-            cache = TableCache(self._table, self._snapshots, self._manifests)
-            Sequences(self._table, self._snapshots, cache).check(Numbering(base=lost.base), changes, self._latest)
+            sequences = Sequences(self._table, TableCache(self._table, self._snapshots))
+            sequences.check(Numbering(base=lost.base), changes, self._latest)
 
     def _request(self, lost: LostBatch) -> CommitRequest:
         return CommitRequest(

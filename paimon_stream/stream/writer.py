@@ -17,6 +17,7 @@ from typing import cast
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, Nothing, Published, Superseded
@@ -41,7 +42,7 @@ from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
-from paimon_stream.stream.prepared import Note, commit_request, journal_entry, replacing_all, veto_error
+from paimon_stream.stream.prepared import Note, journal_entry, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
 from paimon_stream.table.journal import Journal
@@ -229,7 +230,7 @@ class StreamWriter:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
             own = compacts(table) and not self._overwrites
-            given = self._storage, self._runtime, self._observer, self._snapshots, digest
+            given = None, self._runtime, self._observer, self._snapshots, digest
             self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
@@ -302,9 +303,8 @@ class StreamWriter:
         `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
         `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
         """
-        batch_id = batch.batch_id
-        self._observer.reached(Phase.WRITTEN, batch_id)
-        self._ask(before_commit, verdict, messages, batch_id)
+        self._observer.reached(Phase.WRITTEN, batch.batch_id)
+        self._ask(before_commit, verdict, messages, batch.batch_id)
         entry = journal_entry(
             batch,
             verdict,
@@ -331,19 +331,19 @@ class StreamWriter:
         outcome = self._publish(batch, verdict, entry, note, summary, fence)
         self.changes = None
         if isinstance(outcome, Published):
-            self.changes, self._marks = outcome.changes, self._identity.properties(batch_id, batch.offsets_hash)
+            self.changes, self._marks = outcome.changes, self._identity.properties(batch.batch_id, batch.offsets_hash)
         removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
         report = CommitReport.of(
             location=self._storage.location,
             user=self._identity.user,
-            identifier=batch_id,
+            identifier=batch.batch_id,
             messages=messages,
             outcome=outcome,
             phases={**(phases or {}), "journal": note.millis},
             reused=isinstance(verdict, Reuse),
             removed_files=removed_files,
         ).measured(self._meter)
-        self._observer.reached(Phase.FINISHED, batch_id)
+        self._observer.reached(Phase.FINISHED, batch.batch_id)
         return report
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
@@ -361,10 +361,11 @@ class StreamWriter:
             has_expired=verdict.snapshot is None and not self._knows_later,
         )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
-        return CommitReport.already_committed(
+        return CommitReport(
             location=self._storage.location,
             user=self._identity.user,
             identifier=batch.batch_id,
+            outcome="already committed",
             snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
             removed_files=removed_files,
         ).measured(self._meter)
@@ -445,23 +446,31 @@ class StreamWriter:
         summary: BatchSummary,
         fence: RunFence,
     ) -> Published | Nothing:
-        request = commit_request(
-            batch,
-            verdict,
-            entry,
-            identity=self._identity,
-            table=self.table,
-            numbering=self._numbering,
-            summary=summary,
-            fence=fence,
-            is_newest=self._claims.holds,
+        numbering = self._numbering
+        if isinstance(verdict, Reuse) and self.table.schema.primary_keys:
+            # The journal has only the snapshot on which the files were judged, which is not later than the one on
+            # which they were numbered.
+            numbering = Numbering(base=verdict.entry.base)
+        request = CommitRequest(
+            user=self._identity.user,
+            identifier=batch.batch_id,
+            messages=entry.messages,
+            watermark=batch.watermark,
+            properties={**summary.properties(), **self._identity.properties(batch.batch_id, batch.offsets_hash)},
+            renumber=True,
+            numbering=numbering,
+            checked=isinstance(verdict, Reuse),
+            seen=verdict.seen,
             judged=self._judged,
             beside=(*(() if self._held is None else (self._held.flush,)), note.write),
             after=(note.trim,),
+            stage_uuid=entry.stage_uuids[0],
+            fence=fence,
+            is_newest=self._claims.holds,
         )
         if self._overwrites:
-            manifests = ManifestStore(self._storage)
-            request = replacing_all(request, self.table, manifests)
+            planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
+            request = planned.requested(request)
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)

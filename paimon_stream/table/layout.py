@@ -5,11 +5,11 @@ including its orphan cleaning, ignores names that begin with `_`.
 """
 
 import hashlib
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format.binary_row import deserialize_partition
@@ -46,7 +46,6 @@ PIN_PREFIX: Final = "paimon-stream-rollback-"
 """Tags whose names begin so are the pins of rollbacks."""
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
-_PLAIN_IN_USER: Final = re.compile(r"[A-Za-z0-9_-]")
 _LONGEST_USER: Final = 180
 _MOST_DIGITS: Final = 100
 _HINT_BYTES: Final = 32
@@ -107,12 +106,7 @@ def escape_user(user: str) -> str:
     """
     if not user:
         return "%"
-    made = "".join(
-        char
-        if _PLAIN_IN_USER.match(char)
-        else "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
-        for char in user
-    )
+    made = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
     if len(made) <= _LONGEST_USER:
         return made
     digest = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
@@ -153,11 +147,10 @@ class Layout:
     index_beside_data: bool
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> "Layout":
+    def of(cls, schema: TableSchema, options: Options) -> "Layout":
         """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table."""
-        read = options if isinstance(options, Options) else Options(options)
         # Java resolves a leading slash from the root of the file system, so it is refused.
-        directory = read.value(DATA_FILE_DIRECTORY).rstrip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""
+        directory = options.value(DATA_FILE_DIRECTORY).rstrip("/") if options.is_set(DATA_FILE_DIRECTORY) else ""
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:
@@ -171,9 +164,9 @@ class Layout:
             partition_keys=schema.partition_keys,
             partition_types=tuple(one.type for one in schema.partition_fields),
             directory=directory,
-            default_name=read.value(PARTITION_DEFAULT_NAME),
-            legacy_name=read.value(PARTITION_LEGACY_NAME),
-            index_beside_data=read.value(INDEX_IN_DATA_DIR),
+            default_name=options.value(PARTITION_DEFAULT_NAME),
+            legacy_name=options.value(PARTITION_LEGACY_NAME),
+            index_beside_data=options.value(INDEX_IN_DATA_DIR),
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:

@@ -7,13 +7,12 @@ encoding them again, and gives the same records.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
-from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import may_contain, partition_stats
 from paimon_stream.format.types import DataType
@@ -23,7 +22,7 @@ from paimon_stream.storage.bundle import FileSink
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_merge import ManifestAccess
-from paimon_stream.table.manifests import ManifestStore, ManifestWriter
+from paimon_stream.table.manifests import ManifestStore, ManifestWriter, Tally
 
 _PLAIN: Final = compressor("null", 0)
 _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest without entries")[0]
@@ -96,7 +95,10 @@ class ManifestJoiner:
         entries = self._manifests.read(meta)
         groups = in_groups(entries, ENTRIES_PER_BLOCK)
         blocks = [block for some in groups for block in encode_entries(some, _PLAIN)]
-        return self._describe(meta, entries), _PLAIN.codec, blocks
+        tally = Tally()
+        tally.add(entries)
+        described = tally.meta(meta.file_name, meta.file_size, self._partition_types, meta.schema_id)
+        return described, _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
@@ -104,18 +106,6 @@ class ManifestJoiner:
         known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
         return None not in known and arities == {width} and len(stats.null_counts) == width
-
-    def _describe(self, meta: ManifestFileMeta, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
-        buckets = [entry.bucket for entry in entries]
-        levels = [entry.file.level for entry in entries]
-        return replace(
-            meta,
-            partition_stats=partition_stats(self._partition_types, (one.partition for one in entries)),
-            min_bucket=min(buckets, default=None),
-            max_bucket=max(buckets, default=None),
-            min_level=min(levels, default=None),
-            max_level=max(levels, default=None),
-        )
 
     def _write(self, parts: Sequence[ManifestFileMeta], blocks: Sequence[AvroBlock], name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)

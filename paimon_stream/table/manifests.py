@@ -163,13 +163,13 @@ class ManifestWriter:
         which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
-        tally = _Tally()
+        tally = Tally()
         for some in in_groups(entries, ENTRIES_PER_BLOCK):
             blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.next()))
-                blocks, tally = [], _Tally()
+                blocks, tally = [], Tally()
         if blocks:
             written.append(self._write_one(blocks, tally, names.next()))
         return tuple(written)
@@ -185,26 +185,13 @@ class ManifestWriter:
         data = encode_index_manifest(entries, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
 
-    def _write_one(self, blocks: Sequence[AvroBlock], tally: "_Tally", name: str) -> ManifestFileMeta:
+    def _write_one(self, blocks: Sequence[AvroBlock], tally: "Tally", name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
-        return ManifestFileMeta(
-            file_name=name,
-            file_size=len(data),
-            num_added_files=tally.added,
-            num_deleted_files=tally.deleted,
-            partition_stats=partition_stats(self._partition_types, tally.partitions),
-            schema_id=max(tally.schema_ids, default=self._schema_id),
-            min_bucket=min(tally.buckets),
-            max_bucket=max(tally.buckets),
-            min_level=min(tally.levels),
-            max_level=max(tally.levels),
-            min_row_id=None if tally.some_without_row_id else min(tally.row_ids),
-            max_row_id=None if tally.some_without_row_id else max(tally.row_ids),
-        )
+        return tally.meta(name, len(data), self._partition_types, self._schema_id)
 
 
-class _Tally:
+class Tally:
     """What a manifest list records about a manifest, collected while its entries are written (format.md §4.2)."""
 
     def __init__(self) -> None:
@@ -218,6 +205,7 @@ class _Tally:
         self.row_ids: list[int] = []  # the first and the last of each file that has them
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
+        """Counts entries."""
         files = [entry.file for entry in entries]
         added = [entry.kind for entry in entries].count(FileKind.ADD)
         self.added += added
@@ -230,3 +218,22 @@ class _Tally:
         self.some_without_row_id |= len(with_ids) < len(files)
         for first, rows in with_ids:
             self.row_ids += (first, first + rows - 1)
+
+    def meta(self, name: str, size: int, types: Sequence[DataType], schema_id: int) -> ManifestFileMeta:
+        """What the list records. `types` are those of the partition columns, and `schema_id` is for a manifest without
+        entries."""
+        row_ids = () if self.some_without_row_id else self.row_ids
+        return ManifestFileMeta(
+            file_name=name,
+            file_size=size,
+            num_added_files=self.added,
+            num_deleted_files=self.deleted,
+            partition_stats=partition_stats(types, self.partitions),
+            schema_id=max(self.schema_ids, default=schema_id),
+            min_bucket=min(self.buckets, default=None),
+            max_bucket=max(self.buckets, default=None),
+            min_level=min(self.levels, default=None),
+            max_level=max(self.levels, default=None),
+            min_row_id=min(row_ids, default=None),
+            max_row_id=max(row_ids, default=None),
+        )

@@ -99,7 +99,7 @@ def _paths(
             yield layout.index_file(message.partition, message.bucket, index)
 
 
-def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
+def remove_files(storage: Storage, paths: Iterable[str]) -> int:
     """Deletes the files and continues after a failure. Returns the number of delete requests that succeeded."""
     removed = 0
     for path in paths:

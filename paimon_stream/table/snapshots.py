@@ -55,6 +55,7 @@ class SnapshotStore:
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self.storage = storage
+        self.location = storage.location
         self._clock = (runtime or system()).clock
         self._reads_in_turn = tally_of(storage) is None
         self._parsed: tuple[bytes, Snapshot] | None = None
@@ -396,7 +397,7 @@ class SnapshotStore:
         return parsed[1]
 
     def _full(self, path: str) -> str:
-        return f"{self.storage.location}/{path}"
+        return f"{self.location}/{path}"
 
 
 def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | None:

@@ -18,7 +18,6 @@ import pyarrow as pa
 from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header, zigzag
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
@@ -33,7 +32,6 @@ _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
-_COUNT: Final = DataType(root=TypeRoot.INT)
 _MILLI_DIGITS: Final = 3
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
@@ -87,16 +85,10 @@ def _schema(type_: DataType, path: str) -> Any:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return {"type": "array", "items": _union(element, path)}
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            return _map_schema(*_entry(type_), path)
+            return _map_schema(*type_.entry, path)
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
-
-
-def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of keys and values; a MULTISET is a map to counts."""
-    assert type_.element is not None
-    return (type_.element, _COUNT) if type_.key is None else (type_.key, type_.element)
 
 
 def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _blocks(column, _nullable(own_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            key, value = _entry(type_)
+            key, value = type_.entry
             encode = _values if key.is_string else _nullable  # keys of an Avro map are plain strings
             keys = encode(own_elements(column, column.keys), key)
             items = _nullable(own_elements(column, column.items), value)
@@ -226,7 +218,7 @@ class AvroDataFile(FileWriter):
         """Opens the file and writes its header."""
         super().__init__(storage, path)
         self._fields = settings.fields
-        self._stats = RowStats([one.type for one in settings.fields], settings.wanted)
+        self.stats = RowStats([one.type for one in settings.fields], settings.wanted)
         self._codec = compressor(settings.codec, settings.level)
         self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
@@ -235,8 +227,8 @@ class AvroDataFile(FileWriter):
         header = encode_header(schema, self._codec.codec, self._sync)
         self.started_by(lambda stream: stream.write(header))
 
-    def write(self, rows: pa.Table) -> None:
-        """Adds the rows, in blocks of about 64 KiB. Ends with a whole block."""
+    def put(self, rows: pa.Table) -> None:
+        """Writes the rows, in blocks of about 64 KiB. Ends with a whole block."""
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in encode_rows(batch, self._fields):
                 self._waiting.append(row)
@@ -244,16 +236,9 @@ class AvroDataFile(FileWriter):
                 if self._waiting_bytes >= _BLOCK_BYTES:
                     self._write_block()
         self._write_block()
-        self._stats.add(rows)
-        self.rows += rows.num_rows
 
     def _write_block(self) -> None:
         if self._waiting:
             data = self._codec.compress(b"".join(self._waiting))
-            with self.checked():
-                self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
+            self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
             self._waiting, self._waiting_bytes = [], 0
-
-    def columns(self) -> Sequence[ColumnStats]:
-        """The statistics of the file's rows."""
-        return self._stats.columns()

@@ -61,9 +61,11 @@ class StatsPlan:
 
 
 class RowStats:
-    """Collects the statistics of the rows of one file. `wanted` says which columns get statistics."""
+    """Collects the statistics of the rows of one file. `wanted` says which columns get statistics. A bound of text that
+    is longer than `longest_text` bytes is left out."""
 
-    def __init__(self, types: Sequence[DataType], wanted: Sequence[bool]) -> None:
+    def __init__(self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None) -> None:
+        self._longest_text = longest_text
         self._types = types
         self._wanted = wanted
         self._nulls = [0] * len(types)
@@ -78,12 +80,11 @@ class RowStats:
                 if bounds is not None:
                     self._bounds[i].append(bounds)
 
-    def columns(self, longest_text: int | None = None) -> list[ColumnStats]:
-        """The statistics of all rows; `NO_STATS` for columns that are not wanted. A bound of text that is
-        longer than `longest_text` bytes is left out."""
+    def columns(self) -> list[ColumnStats]:
+        """The statistics of all rows; `NO_STATS` for columns that are not wanted."""
         made = []
         for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
-            low, high = merged(self._bounds[i], type_, longest_text)
+            low, high = merged(self._bounds[i], type_, self._longest_text)
             made.append(ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS)
         return made
 

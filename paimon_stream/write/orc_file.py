@@ -4,7 +4,7 @@ TIME is stored as an int. Every other type has a type of its own in ORC; CHAR an
 they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from paimon_stream.errors import InvalidData
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import positive, size
@@ -177,7 +176,7 @@ class OrcFile(FileWriter):
     ) -> None:
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._settings = settings
-        self._stats = RowStats(settings.types, settings.wanted)
+        self.stats = RowStats(settings.types, settings.wanted, _LONGEST_BOUND)
         self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes
         super().__init__(storage, path)
         self.writer = self.started_by(lambda stream: settings.writer(stream, first))
@@ -188,17 +187,9 @@ class OrcFile(FileWriter):
         written = self.stream.size
         return max(written, int(self.rows * self._row_bytes)) if self.writer.is_open else written
 
-    def write(self, rows: pa.Table) -> None:
+    def put(self, rows: pa.Table) -> None:
         """Adds the rows to the current stripe."""
-        stored = self._settings.in_file(rows)
-        with self.checked():
-            self.writer.write(stored)
-        self._stats.add(rows)
-        self.rows += rows.num_rows
-
-    def columns(self) -> Sequence[ColumnStats]:
-        """The statistics of the file's rows."""
-        return self._stats.columns(_LONGEST_BOUND)
+        self.writer.write(self._settings.in_file(rows))
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:

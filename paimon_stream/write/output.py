@@ -87,6 +87,9 @@ class FileWriter(ABC):
     `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`.
     """
 
+    stats: Any
+    """What collects the statistics of the rows, such as `RowStats`."""
+
     writer: Any = None
     """Arrow's writer, in the formats that have one."""
 
@@ -103,9 +106,12 @@ class FileWriter(ABC):
         after `close`."""
         return self.stream.size
 
-    @abstractmethod
     def write(self, rows: pa.Table) -> None:
         """Adds rows."""
+        with self.checked():
+            self.put(rows)
+        self.stats.add(rows)
+        self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
         """Ends the file and makes it durable. If that fails, the file is removed.
@@ -131,6 +137,10 @@ class FileWriter(ABC):
 
     # -- for the classes of the formats -----------------------------------------------------------
 
+    @abstractmethod
+    def put(self, rows: pa.Table) -> None:
+        """Writes rows into the stream."""
+
     def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
         """Returns the writer that `start` makes for the stream. If that fails, the file is removed."""
         with ExitStack() as opened:
@@ -154,9 +164,10 @@ class FileWriter(ABC):
         if self.writer is not None:
             self.writer.close()
 
-    @abstractmethod
     def columns(self) -> Sequence[ColumnStats]:
         """The statistics of the file, which is complete."""
+        found: Sequence[ColumnStats] = self.stats.columns()
+        return found
 
     def _drop(self) -> None:
         """Keeps Arrow from ending the file by itself when the writer is garbage collected."""

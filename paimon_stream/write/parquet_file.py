@@ -138,7 +138,9 @@ class _ParquetStats:
     group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
     """
 
-    def __init__(self, types: Sequence[DataType], arrow: pa.Schema) -> None:
+    def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
+        """`footers` has the footer when the file is complete."""
+        self._footers = footers
         self._types = types
         leaves = [len(leaf_types(one)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
@@ -162,9 +164,9 @@ class _ParquetStats:
         if bounds is not None:
             self._bounds.setdefault(i, []).append(bounds)
 
-    def columns(self, footer: pq.FileMetaData) -> list[ColumnStats]:
-        """The statistics of the file with that footer; `NO_STATS` for nested columns."""
-        rows = self._rows.columns()
+    def columns(self) -> list[ColumnStats]:
+        """The statistics of the complete file; `NO_STATS` for nested columns."""
+        rows, footer = self._rows.columns(), self._footers[0]
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         made = []
         for i, type_ in enumerate(self._types):
@@ -209,8 +211,8 @@ class ParquetFile(FileWriter):
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._stored = settings.stored
         self._leaves = settings.leaves
-        self._footers: list[pq.FileMetaData] = []
-        self._stats = _ParquetStats(settings.types, settings.arrow)
+        footers: list[pq.FileMetaData] = []
+        self.stats = _ParquetStats(settings.types, settings.arrow, footers)
         dictionary: Any = settings.dictionary
         if dictionary is None:
             dictionary = settings.choices.choose(first)
@@ -226,18 +228,15 @@ class ParquetFile(FileWriter):
                 store_decimal_as_integer=True,
                 store_schema=False,
                 write_statistics=settings.bounded,
-                metadata_collector=self._footers,
+                metadata_collector=footers,
                 **dict(settings.more),
             )
 
         self.writer = self.started_by(start)
 
-    def write(self, rows: pa.Table) -> None:
-        """Adds the rows as one row group."""
-        with self.checked():
-            self.writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
-        self._stats.add(rows)
-        self.rows += rows.num_rows
+    def put(self, rows: pa.Table) -> None:
+        """Writes the rows as one row group."""
+        self.writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         if not self._leaves:
@@ -256,10 +255,6 @@ class ParquetFile(FileWriter):
         with self.stream.held() as end:
             self.writer.close()
         self.stream.write(_with_int96(bytes(end), self._leaves))
-
-    def columns(self) -> Sequence[ColumnStats]:
-        """The statistics that the footer and the rows give."""
-        return self._stats.columns(self._footers[0])
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:

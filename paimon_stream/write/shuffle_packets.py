@@ -158,13 +158,5 @@ class _Packer:
 
 def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPlan:
     """The plan for the columns `names` of the table, in that order. NULL is left to the task that writes."""
-    whole = ColumnPlan.of(schema, table)
-    kept = [schema.field_names.index(name) for name in names]
-    return replace(
-        whole,
-        fields=tuple(
-            replace(one, type=replace(one.type, nullable=True)) for one in map(whole.fields.__getitem__, kept)
-        ),
-        arrow=pa.schema([whole.arrow.field(at) for at in kept]),
-        defaults=tuple(whole.defaults[at] for at in kept),
-    )
+    kept = [replace(one, type=one.type.with_nullable(True)) for one in map(schema.field, names)]
+    return ColumnPlan.of(replace(schema, fields=tuple(kept)), table)

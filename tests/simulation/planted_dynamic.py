@@ -9,7 +9,6 @@ from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.commit.sequence import Sequences
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.stream import writer
-from paimon_stream.stream.ledger import Reuse
 from paimon_stream.table.references import References
 from paimon_stream.write.dynamic_buckets import Assigner
 from tests.simulation.bug import Patch, bug
@@ -36,12 +35,11 @@ def the_index_is_not_read(patch: Patch) -> None:
     seed=80,
 )
 def prepared_files_keep_their_buckets(patch: Patch) -> None:
-    def request(batch: Any, verdict: Any, *given: Any, **named: Any) -> Any:
-        made = real(batch, verdict, *given, **named)
-        return replace(made, numbering=None) if isinstance(verdict, Reuse) else made
+    def request(**named: Any) -> Any:
+        return real(**{**named, "numbering": None} if named.get("checked") else named)
 
-    real = writer.commit_request
-    patch.setattr(writer, "commit_request", request)
+    real = writer.CommitRequest
+    patch.setattr(writer, "CommitRequest", request)
 
 
 @bug("The next index file of a bucket has only its new hashes.", KIND)

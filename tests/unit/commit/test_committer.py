@@ -9,7 +9,7 @@ import pytest
 
 from paimon_stream.commit.committer import Nothing, Outcome, Published
 from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.retry import Patience, RetryPolicy
+from paimon_stream.commit.retry import Patience
 from paimon_stream.errors import (
     BucketCountChanged,
     CommitContended,
@@ -395,8 +395,8 @@ def test_ten_retries_are_the_default() -> None:
 
 def test_waits_double_up_to_the_longest_with_a_fifth_of_jitter() -> None:
     clock = SimulatedClock()
-    policy = RetryPolicy.of(Options({"commit.min-retry-wait": "10 ms", "commit.max-retry-wait": "1 s"}))
-    patience = Patience(policy, simulated(1, clock))
+    options = Options({"commit.min-retry-wait": "10 ms", "commit.max-retry-wait": "1 s"})
+    patience = Patience.of(options, simulated(1, clock))
     waits = []
     for _ in range(9):
         before = clock.millis

@@ -9,7 +9,7 @@ import pytest
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.plan import Changes, IndexChange
-from paimon_stream.commit.watched_files import LiveFile
+from paimon_stream.commit.watched_files import KnownFiles, LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import (
@@ -35,6 +35,10 @@ def entry(name: str, *, kind: FileKind = FileKind.ADD, partition: bytes = b"p", 
     return ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=total, file=data_file(name))
 
 
+def present(name: str) -> KnownFiles:
+    return KnownFiles({entry(name).identity: LiveFile.of(entry(name))})
+
+
 def snapshot(id_: int, user: str, kind: CommitKind) -> Snapshot:
     return Snapshot(
         id=SnapshotId(id_),
@@ -51,12 +55,12 @@ def snapshot(id_: int, user: str, kind: CommitKind) -> Snapshot:
 
 
 def test_the_same_bucket_count_as_the_partition_has_passes() -> None:
-    conflicts.check_bucket_counts(SCENE, {b"p": 4}, [entry("f")], CommitKind.APPEND)
+    conflicts.check_bucket_counts(SCENE, {b"p": 4}, [entry("f")])
 
 
 def test_another_bucket_count_than_the_partition_has_is_refused() -> None:
     with pytest.raises(BucketCountChanged, match=r"dt=p.* has 4 buckets.* f was written for 8") as caught:
-        conflicts.check_bucket_counts(SCENE, {b"p": 4}, [entry("f", total=8)], CommitKind.APPEND)
+        conflicts.check_bucket_counts(SCENE, {b"p": 4}, [entry("f", total=8)])
     assert caught.value.context["expected"] == 4
     assert caught.value.context["found"] == 8
     assert caught.value.context["batch"] == 7
@@ -65,21 +69,21 @@ def test_another_bucket_count_than_the_partition_has_is_refused() -> None:
 
 def test_two_bucket_counts_for_a_new_partition_in_one_commit_are_refused() -> None:
     with pytest.raises(BucketCountChanged):
-        conflicts.check_bucket_counts(SCENE, {}, [entry("f"), entry("g", total=8)], CommitKind.APPEND)
+        conflicts.check_bucket_counts(SCENE, {}, [entry("f"), entry("g", total=8)])
 
 
 def test_bucket_counts_of_different_partitions_may_differ() -> None:
     entries = [entry("f"), entry("g", total=8, partition=b"q")]
-    conflicts.check_bucket_counts(SCENE, {b"p": 4, b"q": 8}, entries, CommitKind.APPEND)
+    conflicts.check_bucket_counts(SCENE, {b"p": 4, b"q": 8}, entries)
 
 
 @pytest.mark.parametrize(("present", "total"), [(4, -1), (-1, 4), (-1, -1)])
 def test_files_without_fixed_buckets_have_no_bucket_count_to_conflict_with(present: int, total: int) -> None:
-    conflicts.check_bucket_counts(SCENE, {b"p": present}, [entry("f", total=total)], CommitKind.APPEND)
+    conflicts.check_bucket_counts(SCENE, {b"p": present}, [entry("f", total=total)])
 
 
 def test_an_overwrite_may_change_the_bucket_count() -> None:
-    conflicts.check_bucket_counts(SCENE, {b"p": 4}, [entry("f", total=8)], CommitKind.OVERWRITE)
+    conflicts.check_bucket_counts(replace(SCENE, kind=CommitKind.OVERWRITE), {b"p": 4}, [entry("f", total=8)])
 
 
 def test_a_commit_that_adds_a_file_twice_is_refused() -> None:
@@ -98,12 +102,12 @@ def test_the_same_name_in_two_partitions_is_two_files() -> None:
 
 def test_adding_a_file_that_is_in_the_table_is_refused() -> None:
     with pytest.raises(DeletedFiles, match="in the table already: f"):
-        conflicts.check_not_in_table(SCENE, {entry("f").identity}, [entry("f")])
+        conflicts.check_not_in_table(SCENE, present("f"), [entry("f")])
 
 
 def test_adding_a_file_that_is_not_in_the_table_passes() -> None:
-    conflicts.check_not_in_table(SCENE, {entry("f").identity}, [entry("g")])
-    conflicts.check_not_in_table(SCENE, {entry("f").identity}, [entry("f", kind=FileKind.DELETE)])
+    conflicts.check_not_in_table(SCENE, present("f"), [entry("g")])
+    conflicts.check_not_in_table(SCENE, present("f"), [entry("f", kind=FileKind.DELETE)])
 
 
 def test_deleting_a_file_that_is_not_in_the_table_is_refused() -> None:
@@ -129,12 +133,12 @@ def test_no_missing_file_passes() -> None:
 @pytest.mark.parametrize("kind", [CommitKind.COMPACT, CommitKind.OVERWRITE])
 def test_strict_mode_refuses_what_rewrote_files_since_the_last_safe_snapshot(kind: CommitKind) -> None:
     with pytest.raises(StrictModeViolated, match=rf"snapshot 3 of user 'you' is of kind {kind.value}"):
-        conflicts.check_strict_mode(SCENE, [snapshot(3, "you", kind)], 2)
+        conflicts.check_strict_mode(SCENE, [snapshot(3, "you", kind)], 2, lambda one: True)
 
 
 def test_strict_mode_lets_appends_and_own_snapshots_pass() -> None:
     since = [snapshot(3, "you", CommitKind.APPEND), snapshot(4, "me", CommitKind.OVERWRITE)]
-    conflicts.check_strict_mode(SCENE, since, 2)
+    conflicts.check_strict_mode(SCENE, since, 2, lambda one: True)
 
 
 # -- who, what, on what ----------------------------------------------------------------------------
@@ -156,8 +160,8 @@ def test_a_conflict_says_who_committed_what_on_top_of_whose_snapshot() -> None:
 
 def test_adding_a_file_that_was_in_the_table_and_has_been_removed_is_refused() -> None:
     with pytest.raises(DeletedFiles, match="compacted or overwritten since: f"):
-        conflicts.check_never_removed(SCENE, {entry("f").identity}, [entry("f")])
-    conflicts.check_never_removed(SCENE, {entry("f").identity}, [entry("f", kind=FileKind.DELETE)])
+        conflicts.check_not_in_table(SCENE, KnownFiles(removed={entry("f").identity}), [entry("f")])
+    conflicts.check_not_in_table(SCENE, KnownFiles(removed={entry("f").identity}), [entry("f", kind=FileKind.DELETE)])
 
 
 def test_a_partition_that_lists_a_file_twice_takes_no_checked_commit_until_it_is_repaired() -> None:
@@ -306,6 +310,7 @@ def test_a_deletion_vector_of_a_file_that_is_not_live_is_refused(entries: tuple[
 
 def test_strict_mode_refuses_an_overwrite_after_an_append_of_files_by_others() -> None:
     since = [snapshot(3, "me", CommitKind.APPEND), snapshot(4, "you", CommitKind.APPEND)]
-    conflicts.check_strict_overwrite(SCENE, since, 2, lambda one: False)
+    overwrite = replace(SCENE, kind=CommitKind.OVERWRITE)
+    conflicts.check_strict_mode(overwrite, since, 2, lambda one: False)
     with pytest.raises(StrictModeViolated, match="snapshot 4 of user 'you' has appended files"):
-        conflicts.check_strict_overwrite(SCENE, since, 2, lambda one: True)
+        conflicts.check_strict_mode(overwrite, since, 2, lambda one: True)

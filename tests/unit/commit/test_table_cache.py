@@ -33,7 +33,7 @@ class Known(History):
         super().__post_init__()
         table = create_table(self.storage, COLUMNS, partition_keys=["p"], options=self.options)
         assert table is not None
-        self.cache = TableCache(table, SnapshotStore(self.storage), self.store)
+        self.cache = TableCache(table, SnapshotStore(self.storage))
 
     @property
     def base(self) -> Base:

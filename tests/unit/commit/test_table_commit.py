@@ -382,7 +382,7 @@ def test_a_report_shows_itself_in_one_line_and_as_a_table() -> None:
 
 
 def test_a_report_of_an_earlier_commit_says_so() -> None:
-    one = CommitReport.already_committed(location="/w/t", user="me", identifier=3, snapshot_id=None)
+    one = CommitReport(location="/w/t", user="me", identifier=3, snapshot_id=None, outcome="already committed")
     assert (one.outcome, one.snapshot_id, repr(one)) == (
         "already committed",
         None,

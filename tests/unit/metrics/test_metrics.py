@@ -62,11 +62,11 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
             "121 ms (4 round trips: 5 GET, 6 PUT), user paimon-stream_q1",
         ),
         (
-            CommitReport.already_committed(location="/t", user="u", identifier=3, snapshot_id=4),
+            CommitReport(location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"),
             "/t: batch 3 was already committed as snapshot 4, user u",
         ),
         (
-            CommitReport.already_committed(location="/t", user="u", identifier=3, snapshot_id=None),
+            CommitReport(location="/t", user="u", identifier=3, snapshot_id=None, outcome="already committed"),
             "/t: batch 3 was already committed in a snapshot since expired, user u",
         ),
         (
@@ -197,7 +197,7 @@ def test_skipped_empty_and_failed_batches_leave_the_last_commit_as_it_was() -> N
     metrics = CommitMetrics()
     metrics.report(REPORT)
     before = metrics.values()
-    metrics.report(CommitReport.already_committed(location="/t", user="u", identifier=3, snapshot_id=4))
+    metrics.report(CommitReport(location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"))
     metrics.report(replace(REPORT, outcome="empty", snapshot_id=None, compact_failed="others came first"))
     errors = [CommitUnknown("?"), DeletedFiles("gone"), SequenceConflict("twice"), ValueError("theirs")]
     for error in errors:

@@ -16,6 +16,7 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.options import Options
 from paimon_stream.table.layout import (
     Layout,
     NameSource,
@@ -38,7 +39,7 @@ def layout(*keys: str, **options: str) -> Layout:
     schema = TableSchema(
         id=0, fields=fields, highest_field_id=1, partition_keys=keys, options=MappingProxyType(options)
     )
-    return Layout.of(schema, schema.options)
+    return Layout.of(schema, Options(schema.options))
 
 
 def row(*values: Any) -> bytes:
