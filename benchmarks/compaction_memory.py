@@ -1,9 +1,10 @@
 """The memory that a full compaction of one large bucket takes, for buckets of several sizes.
 
-    python benchmarks/compaction_memory.py [--sizes 250,1000,4000] [--buckets 1] [--folder …]
+    python benchmarks/compaction_memory.py [--sizes 250,1000,4000] [--buckets 1] [--commits 60] [--folder …]
 
-Each table has a primary key and twenty sorted runs for each bucket, each one file. Half of the keys of a run are in
-other runs, too. Each is compacted by a process of its own. The peak is that of the process's memory (PSS), with
+Each table has a primary key. Each commit makes one sorted run of each bucket, as long as its rows fit into a writer's
+memory (3.5 million rows). The number of runs is shown, because memory grows with it. Half of the keys of a run are in
+other runs, too. Each table is compacted by a process of its own. The peak is that of the process's memory (PSS), with
 Python and its libraries; "idle" is that of a process that has compacted a small table.
 """
 
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,6 @@ from peers.processes import Memory  # noqa: E402
 
 from paimon_stream import PaimonTable  # noqa: E402
 
-_COMMITS = 20
 _ROW_BYTES = 26
 _COLUMNS = [
     ("id", "BIGINT NOT NULL"), ("customer", "INT"), ("product", "STRING"), ("amount", "DOUBLE"),
@@ -52,13 +53,14 @@ def rows(seed: int, count: int, keys: int) -> pa.Table:
     return pa.table(dict(zip([name for name, _ in _COLUMNS], map(pa.array, columns), strict=True)))
 
 
-def build(path: Path, count: int, buckets: int) -> int:
-    """Makes a table of `count` rows. Returns the bytes of its files."""
+def build(path: Path, count: int, buckets: int, commits: int) -> tuple[int, int]:
+    """Makes a table of `count` rows. Returns the bytes of its files, and the most files of a bucket."""
     options = {"bucket": str(buckets), "write-only": "true", "target-file-size": "1 gb"}
     table = PaimonTable.create(str(path), _COLUMNS, primary_keys=["id"], options=options)
-    for number in range(_COMMITS):
-        table.append(rows(number, count // _COMMITS, 2 * count // 3))
-    return sum(one.meta.file_size for one in table.files())
+    for number in range(commits):
+        table.append(rows(number, count // commits, 2 * count // 3))
+    files = table.files()
+    return sum(one.meta.file_size for one in files), max(Counter(one.bucket for one in files).values())
 
 
 def main() -> None:
@@ -66,14 +68,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sizes", default="250,1000,4000", help="of the tables, in MB")
     parser.add_argument("--buckets", type=int, default=1)
+    parser.add_argument("--commits", type=int, default=60, help="that make the runs")
     parser.add_argument("--folder", help="where to make the tables (default: the temporary folder)")
     given = parser.parse_args()
-    print(f"{'MB':>6} {'rows':>12} {'files':>6} {'seconds':>8} {'peak MiB':>9}")
+    print(f"{'MB':>6} {'rows':>12} {'runs':>5} {'files':>6} {'seconds':>8} {'peak MiB':>9}")
     for megabytes in (1, *map(int, given.sizes.split(","))):
         with tempfile.TemporaryDirectory(dir=given.folder) as name:
             path = Path(name) / "db.db" / "t"
             count = megabytes * 1_000_000 // _ROW_BYTES
-            size = build(path, count, given.buckets)
+            size, runs = build(path, count, given.buckets, given.commits)
             began = time.perf_counter()
             running = subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], start_new_session=True)
             with Memory(running.pid) as memory:
@@ -81,7 +84,10 @@ def main() -> None:
                     sys.exit(f"The compaction of {size / 1e6:.0f} MB failed.")
             spent, files = time.perf_counter() - began, len(PaimonTable.load(str(path)).files())
             what = "idle" if megabytes == 1 else f"{size / 1e6:.0f}"
-            print(f"{what:>6} {count:>12,} {files:>6} {spent:>8.1f} {memory.peaks['together']:>9.0f}", flush=True)
+            print(
+                f"{what:>6} {count:>12,} {runs:>5} {files:>6} {spent:>8.1f} {memory.peaks['together']:>9.0f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

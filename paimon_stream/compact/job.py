@@ -56,6 +56,8 @@ _PART_SECONDS: Final = 600
 """What was rewritten is published at least this often. No cleaner of orphans takes files that are so young,
 and little is lost if the process is killed."""
 _MOST_THREADS: Final = 8
+_DECAY_MILLIS: Final = 1000
+"""How long jemalloc keeps memory that was given back, as Arrow sets it."""
 _POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
 OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE)
 """The options that one call may set."""
@@ -100,14 +102,18 @@ def compact(
 @contextmanager
 def _little_memory() -> Iterator[None]:
     """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen: mimalloc, Arrow's
-    default, keeps about 100 MiB more of what was given back (docs/compaction.md)."""
-    before = pa.default_memory_pool()
-    if before.backend_name == "mimalloc" and _POOL not in os.environ and "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    default, keeps about 100 MiB more of what was given back (docs/compaction.md). Meanwhile jemalloc keeps nothing."""
+    before, there = pa.default_memory_pool(), "jemalloc" in pa.supported_memory_backends()
+    if there:
+        pa.jemalloc_set_decay_ms(0)
+        if before.backend_name == "mimalloc" and _POOL not in os.environ:
+            pa.set_memory_pool(pa.jemalloc_memory_pool())
     try:
         yield
     finally:
         pa.set_memory_pool(before)
+        if there:
+            pa.jemalloc_set_decay_ms(_DECAY_MILLIS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,14 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
 from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
-from tests.simulation.actors.maintenance import Expirer, ManifestCompactor, OrphanCleaner, Restorer, Tagger
+from tests.simulation.actors.maintenance import (
+    AutomaticTagger,
+    Expirer,
+    ManifestCompactor,
+    OrphanCleaner,
+    Restorer,
+    Tagger,
+)
 from tests.simulation.actors.readers import Dropper, Reader
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import BatchWriter, Committer, HastyKeeper, Overwriter, SchemaChanger
@@ -134,6 +141,8 @@ def world_of(
             drawn = random.Random(f"compacting {seed} {one.checkpoint.name}").randrange(3) == 0
             if "compacting stream" in only if only else drawn:
                 one.compacts = world.compacted = True
+    if AutomaticTagger.kind in only if only else newcomers and random.Random(f"tags {seed}").randrange(4) == 0:
+        actors.append(AutomaticTagger(world, "the automatic tagger"))
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)

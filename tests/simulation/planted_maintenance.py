@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from itertools import pairwise
 from typing import Any
 
 from paimon_stream.commit import committer
 from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
+from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.stream import evidence
 from paimon_stream.table import references
 from paimon_stream.table.references import References
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.simulation.bug import Patch, bug
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 # -- expiry --------------------------------------------------------------------------------------------
 
@@ -84,6 +88,12 @@ def a_rollback_does_not_look_again(patch: Patch) -> None:
 @bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
 def a_tag_without_a_second_look(patch: Patch) -> None:
     patch.setattr(tags, "_why_not_whole", lambda *given: None)
+
+
+@bug("Any tag may go for a newer automatic one.", "automatic tagger", "tagger", "batch writer")
+def all_tags_are_automatic(patch: Patch) -> None:
+    real = TagNames.time_of
+    patch.setattr(TagNames, "time_of", lambda self, name: real(self, name) or EPOCH)
 
 
 @bug("The files of a deleted tag go although snapshots need them.", "tagger", "overwriter", seed=6)

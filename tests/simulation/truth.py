@@ -361,7 +361,7 @@ class Truth:
         self.suspects[key] = state
 
     def _suspect_users_of(self, process: Process, path: str) -> None:
-        slept = process.done == 1 and process.actor.kind == "tagger" and self.upsets > process.upsets
+        slept = process.done == 1 and "tagger" in process.actor.kind and self.upsets > process.upsets
         for key, state in self.roots():
             if path in state.files:
                 if slept and key[0] == "snapshot":  # it slept between its look and this

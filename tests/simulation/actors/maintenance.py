@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
+from paimon_stream.options import Options
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.state import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -60,6 +64,35 @@ class Tagger(Actor):
         chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
         self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
         return lambda: create_tag(self.table(), name, chosen, storage=process.storage, runtime=process.runtime)
+
+
+class AutomaticTagger(Actor):
+    """Creates the tags that are due, and deletes the oldest ones. Each minute or two is a period."""
+
+    kind = "automatic tagger"
+
+    def begin(self) -> Work:
+        process, most = self.ready(), self.world.choices.pick(("2", "1", "3"))
+        self.doing = f"automatic tags, {most} at most"
+        options = {
+            "tag.automatic-creation": "process-time",
+            "sink.process-time-zone": "UTC",
+            "tag.creation-period-duration": "1 min",
+            "tag.num-retained-max": most,
+        }
+
+        def work() -> object:
+            table = self.table()
+            table = replace(table, storage=process.storage, options=Options(table.options, options))
+            return create_automatic_tags(table, runtime=process.runtime)
+
+        return work
+
+    def succeeded(self, result: object) -> None:
+        assert isinstance(result, AutomaticTagsReport)
+        for name in result.deleted:
+            if not name.isdigit():
+                raise Violation("tags of users stay", f"{self.name} deletes tag {name}, which is not automatic")
 
 
 class Restorer(Actor):
