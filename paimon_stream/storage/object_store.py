@@ -130,7 +130,7 @@ class ObjectStorage(OneByOne):
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists` at
         the end, or before the first part of a file of more than 8 MiB is sent."""
-        return Upload(self._requests, path)
+        return cast("AbstractContextManager[BinaryIO]", Upload(self._requests, path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """An Arrow file for random access. Raises `NotFound`."""

@@ -14,8 +14,7 @@ from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, recommit, writer
-from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.fence import RunFence
+from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
