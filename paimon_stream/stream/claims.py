@@ -139,6 +139,7 @@ class Claims:
         return registered_writers(self._storage, leave_out=self._folder)
 
 
+@dataclass(slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch was judged. The
     committer calls it where it finds such a gap.
@@ -147,37 +148,30 @@ class RunFence:
     not exclude earlier ones. A paused run, or a put that a dead run had sent, can take effect while the next run
     works on the same batch. That is possible until a run has published a batch: from then on an earlier run that
     is still alive finds the batch published, and stops (exactly-once.md §5).
+
+    `seen` is the snapshot on which the batch was judged. `attempted` says that an earlier run may have attempted the
+    batch. `live` returns how many files of known earlier attempts are part of the table.
     """
 
-    def __init__(
-        self,
-        claims: Claims,
-        refuse: ReplayErrors,
-        *,
-        seen: SnapshotRef | None,
-        attempted: bool,
-        live: Callable[[], int],
-    ) -> None:
-        """`seen` is the snapshot on which the batch was judged. `attempted` says that an earlier run may have
-        attempted the batch. `live` returns how many files of known earlier attempts are part of the table."""
-        self._claims = claims
-        self._refuse = refuse
-        self._after = 0 if seen is None else seen.id
-        self._attempted = attempted
-        self._live = live
-        self.gap_seen = False
+    claims: Claims
+    refuse: ReplayErrors
+    seen: SnapshotRef | None
+    attempted: bool
+    live: Callable[[], int]
+    gap_seen: bool = False
 
     def __call__(self) -> bool:
         """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if an earlier run has,
         `HistoryUnknown` if one may have and no operator has decided to continue, `StorageError`, `FormatError`."""
         self.gap_seen = True
-        if self._attempted and self._live():
-            raise self._refuse.published_by_earlier_run()
-        if not self._claims.holds():
+        if self.attempted and self.live():
+            raise self.refuse.published_by_earlier_run()
+        if not self.claims.holds():
             return False
-        if self._attempted:
-            self._refuse.history_unknown(
-                f"snapshots after {self._after} expired while this run worked on it, and an earlier run of "
+        if self.attempted:
+            after = 0 if self.seen is None else self.seen.id
+            self.refuse.history_unknown(
+                f"snapshots after {after} expired while this run worked on it, and an earlier run of "
                 "this stream may have published it in one of them"
             )
         return True

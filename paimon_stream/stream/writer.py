@@ -316,13 +316,13 @@ class StreamWriter:
         )
         if self.index is not None and self._numbering and self._numbering.base != verdict.seen:
             entry = replace(entry, offsets_hash=None)  # its keys were assigned anew later, so no run may use its files
-        note = Note(self._journal, entry, self._observer, self._runtime, wanted=self._journals(entry))
+        note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
         fence = RunFence(
-            self._claims,
-            self._refusals(batch),
+            claims=self._claims,
+            refuse=self._refusals(batch),
             seen=verdict.seen,
             attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),

@@ -137,7 +137,7 @@ def the_fence_always_holds(patch: Patch) -> None:
     seed=180,
 )
 def the_fence_forgets_earlier_runs(patch: Patch) -> None:
-    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+    patch.setattr(RunFence, "__call__", lambda self: bool(self.claims.holds()))
 
 
 @bug(
@@ -167,7 +167,7 @@ def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
 def the_claim_alone_is_trusted(patch: Patch) -> None:
     real = writer.judge_next
     patch.setattr(writer, "judge_next", lambda *given, follows: real(*given, follows=False))
-    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+    patch.setattr(RunFence, "__call__", lambda self: bool(self.claims.holds()))
 
 
 @bug(
