@@ -131,7 +131,7 @@ def test_a_batch_is_not_committed_again_without_its_index(path: str) -> None:
     snapshot = PaimonTable.load(path).snapshots()[-1]
     table = load_table(LocalStorage(path))
     with pytest.raises(UnsupportedFeature, match="its hash index is not in the delta list"):
-        listed_batch(table, table.storage, snapshot.commit_user, 0, snapshot.id, snapshot.delta_manifest_list)
+        listed_batch(table, snapshot.commit_user, 0, snapshot.id, snapshot.delta_manifest_list)
 
 
 def test_a_batch_of_older_keys_beside_a_rebuild_keeps_them_in_the_index(
