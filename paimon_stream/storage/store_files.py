@@ -150,7 +150,11 @@ def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
     """The size of the file, and its last bytes with their place."""
     if requests.settings.kind != "azure":  # which has no ranges that count from the end
         try:
-            return requests.get(path, _as_tail, options={"range": {"suffix": _LEAST_READ}})
+            return requests.get(
+                path,
+                lambda found: (int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())),
+                options={"range": {"suffix": _LEAST_READ}},
+            )
         except InvalidOption as refused:  # an empty file has no last bytes
             why = refused
             size = int(requests.head(path)["size"])
@@ -160,10 +164,6 @@ def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
     size = int(requests.head(path)["size"])
     start = max(0, size - _LEAST_READ)
     return size, start, requests.ranged(path, start, size) if size else b""
-
-
-def _as_tail(found: Any) -> tuple[int, int, bytes]:
-    return int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())
 
 
 class _Ranges(io.RawIOBase):
