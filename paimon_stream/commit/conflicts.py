@@ -47,6 +47,11 @@ class CommitContext:
         """Says what was not published. The rows of a batch may be published although its compaction is not (R3.2)."""
         return "The compaction was left out" if self.kind is CommitKind.COMPACT else "Nothing was published"
 
+    def place(self, partition: bytes) -> str:
+        """The partition, or the table if it has no partitions."""
+        name = self.partition_name(partition)
+        return f"partition {name!r}" if name else "the table"
+
     def __str__(self) -> str:
         which = "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
         onto = ""
@@ -71,15 +76,13 @@ def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], en
             continue
         expected = known.setdefault(entry.partition, total)
         if total != expected:
-            name = context.partition_name(entry.partition)
-            place = f"partition {name!r}" if name else "the table"
             raise BucketCountChanged(
-                f"{context}: {place} has {expected} buckets, but the file {entry.file.file_name} "
-                f"was written for {entry.total_buckets}. {context.left_out}. Only an overwrite of the "
-                "partition changes its bucket count: overwrite it first, or set the table's option 'bucket' "
+                f"{context}: {context.place(entry.partition)} has {expected} buckets, but the file "
+                f"{entry.file.file_name} was written for {entry.total_buckets}. {context.left_out}. Only an overwrite "
+                "of the partition changes its bucket count: overwrite it first, or set the table's option 'bucket' "
                 f"back to {expected}; then run the batch again.",
                 **context.facts(),
-                partition=name,
+                partition=context.partition_name(entry.partition),
                 expected=expected,
                 found=entry.total_buckets,
             )
@@ -197,25 +200,18 @@ def check_key_ranges(
         )
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
-                raise _overlap(context, partition, bucket, level, (lower[2].file_name, upper[2].file_name))
-
-
-def _overlap(
-    context: CommitContext, partition: bytes, bucket: int, level: int, files: tuple[str, str]
-) -> KeyRangeOverlap:
-    name = context.partition_name(partition)
-    place = f"partition {name!r}" if name else "the table"
-    return KeyRangeOverlap(
-        f"{context}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} "
-        f"of {place}, and their keys overlap. Readers would take old rows for new ones. {context.left_out}. "
-        "Two compactions of one bucket ran at the same time: let only one job compact the table "
-        "(write-only = true for all others), and run this one again.",
-        **context.facts(),
-        partition=name,
-        bucket=bucket,
-        level=level,
-        files=files,
-    )
+                both = lower[2].file_name, upper[2].file_name
+                raise KeyRangeOverlap(
+                    f"{context}: the files {both[0]} and {both[1]} would both be in level {level} of bucket {bucket} "
+                    f"of {context.place(partition)}, and their keys overlap. Readers would take old rows for new ones. "
+                    f"{context.left_out}. Two compactions of one bucket ran at the same time: let only one job compact "
+                    "the table (write-only = true for all others), and run this one again.",
+                    **context.facts(),
+                    partition=context.partition_name(partition),
+                    bucket=bucket,
+                    level=level,
+                    files=both,
+                )
 
 
 def check_deletion_vectors(

@@ -10,7 +10,6 @@ batch is not published if others have meanwhile used its numbers in a bucket tha
 not known (semantics.md §6.4, R6.2).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -132,9 +131,12 @@ class Sequences:
                 lowest[where] = min(number, lowest.get(where, number))
         since = self._since(numbering.base, base)
         for snapshot in () if since is None else since:
-            added = self._adds_if_there(snapshot)
-            if added is None:
-                since = None
+            try:
+                added = self._cache.added(snapshot)
+            except (NotFound, CorruptMetadata):
+                if self._snapshots.find(snapshot.id) is not None:
+                    raise
+                since = None  # it has expired meanwhile
                 break
             for where in lowest.keys() & added.keys():
                 if added[where] >= lowest[where]:
@@ -197,15 +199,6 @@ class Sequences:
             snapshot=snapshot.id,
             bucket=bucket,
         )
-
-    def _adds_if_there(self, snapshot: Snapshot) -> Mapping[_Bucket, int] | None:
-        """The largest number that the snapshot has added to each bucket; None if it has expired meanwhile."""
-        try:
-            return self._cache.added(snapshot)
-        except (NotFound, CorruptMetadata):
-            if self._snapshots.find(snapshot.id) is not None:
-                raise
-            return None
 
     def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""

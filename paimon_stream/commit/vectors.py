@@ -10,7 +10,6 @@ files as orphans.
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from paimon_stream.commit.plan import IndexChange
@@ -28,14 +27,8 @@ DataFile: TypeAlias = tuple[bytes, int, str]
 """A data file: its partition as a serialized row, its bucket, its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The vector of a data file, as index files have it. `length` and `cardinality` are for its entry."""
-
-    data_file: str
-    data: bytes
-    length: int
-    cardinality: int | None
+_Record: TypeAlias = tuple[bytes, DeletionRange]
+"""The vector of a data file, as index files have it, and its entry in the index file that had it, if there is one."""
 
 
 class VectorChanges:
@@ -105,7 +98,7 @@ class VectorChanges:
         for (*place, name), positions in marked.items():
             if (*place,) == where:
                 data, length = encode_vector(positions, bits64=self._bits64)
-                records.append(_Record(name, data, length, len(positions)))
+                records.append((data, DeletionRange(name, 0, length, len(positions))))
         if not self._bucketed:
             yield from (IndexChange(kind=FileKind.DELETE, entry=one) for one in old)
         for some in self._rolled(records):
@@ -122,7 +115,7 @@ class VectorChanges:
             return
         content, path = self._files.read(entry), self._files.path(entry)
         for one in kept:
-            yield _Record(one.data_file, record_of(content, one, path), one.length, one.cardinality)
+            yield record_of(content, one, path), one
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
         """The vectors of each new file. A bucket has one file, even if it has no vector any more."""
@@ -133,7 +126,7 @@ class VectorChanges:
         size = 0
         for one in records:
             some.append(one)
-            size += len(one.data)
+            size += len(one[0])
             if size >= self._target:
                 yield some
                 some, size = [], 0
@@ -142,13 +135,9 @@ class VectorChanges:
 
     def _write(self, where: tuple[bytes, int], records: Iterable[_Record]) -> IndexFileMeta:
         content, ranges = bytearray(VERSION), []
-        for one in records:
-            ranges.append(
-                DeletionRange(
-                    data_file=one.data_file, offset=len(content), length=one.length, cardinality=one.cardinality
-                )
-            )
-            content += one.data
+        for data, known in records:
+            ranges.append(known._replace(offset=len(content)))
+            content += data
         file = IndexFileMeta(
             index_type=DELETION_VECTORS,
             file_name=f"index-{self._uuid}-{len(self._written)}",

@@ -196,14 +196,14 @@ class Runs:
         rows need."""
         writer = run.writer
         operations = Operations.of(writer.table.options)
-        table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
+        table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
         given: dict[str, Any] = {"plan": run.plan, "first_sequence": writer.first_sequence(), "index": writer.index}
+        given["operations"] = operations
         written = None
         if run.is_for_driver(frame, facts):
-            driver: dict[str, Any] = {"cuts": run.cuts, "opened": writer.table_for_driver}
-            written = write_small(rows, table, operations=operations, **driver, **given)
+            written = write_small(rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given)
         if written is None:
-            written = run_write_job(rows, table, operations=operations, **given)
+            written = run_write_job(rows, table, **given)
         return written.messages
 
     @contextmanager
@@ -233,7 +233,7 @@ class Runs:
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
         settings.check_mode(table)
-        check_rows(frame, table, beside=Operations.of(table.options))
+        check_rows(frame, table)
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
         if settings.checkpoint is not None:
             writer = writer.option("checkpointLocation", settings.checkpoint)
@@ -307,7 +307,11 @@ def _drain(frame: DataFrame, facts: QueryFacts) -> None:
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
     """The error as users should see it: with table and batch. One of Spark or of the user's code explains itself."""
     if isinstance(error, PaimonStreamError):
-        return _located(error, location, batch_id)
+        message = error.message
+        if "batch" not in error.context:
+            where = f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
+            message = f"{where}: {message}"
+        return type(error)(message, **{"table": location, "batch": batch_id, **error.context})
     if isinstance(error, Exception):
         return error
     # Spark waits forever for a function that ends with anything else.
@@ -331,12 +335,3 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
         f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function of the "
         f"user's: {first} Nothing of it is visible. When the query is restarted, it writes the batch again."
     )
-
-
-def _located(error: PaimonStreamError, location: str, batch_id: int) -> PaimonStreamError:
-    context = {"table": location, "batch": batch_id, **error.context}
-    message = error.message
-    if "batch" not in error.context:
-        where = f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
-        message = f"{where}: {message}"
-    return type(error)(message, **context)

@@ -7,7 +7,7 @@ new schema is published before the rows, so every reader of these rows finds it 
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as st
 
 from paimon_stream.errors import UnsupportedFeature
@@ -25,31 +25,26 @@ Evolve = Callable[[Merge], Table]
 """Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
 
 
-def fit_rows(
-    frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None, *, beside: Operations | None = None
-) -> tuple[Table, DataFrame]:
+def fit_rows(frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None) -> tuple[Table, DataFrame]:
     """The table, and the rows, lazily, in exactly the table's columns.
 
     If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and
-    types. The column that `beside` names follows the table's columns, as text. `evolve` is
+    types. The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
     `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch writes.
 
     Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises.
     """
-    given, operation = _set_apart(frame, table, beside)
+    given, operation = _set_apart(frame, table)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:
         table = evolve(merge)
     alignment = _aligned(given.schema, table, table.schema, is_case_sensitive(given))
-    if beside is None or operation is None:
-        return table, project(frame, alignment)
-    carried = named(operation).cast("string").alias(beside.column)
-    return table, project(frame, alignment, carried)
+    return table, project(frame, alignment, *operation)
 
 
-def check_rows(frame: DataFrame, table: Table, *, beside: Operations | None = None) -> None:
+def check_rows(frame: DataFrame, table: Table) -> None:
     """Raises what `fit_rows` would raise, and changes nothing."""
-    frame, _ = _set_apart(frame, table, beside)
+    frame, _ = _set_apart(frame, table)
     check_columns(frame.schema, table, case_sensitive=is_case_sensitive(frame))
 
 
@@ -84,15 +79,16 @@ def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sen
     )
 
 
-def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
-    """The DataFrame without the column that says what each row does, and the DataFrame's name of that column."""
+def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column, ...]]:
+    """The DataFrame without the column that says what each row does, and that column as text, if there is one."""
+    beside = Operations.of(table.options)
     if beside is None:
-        return frame, None
+        return frame, ()
     fold = fold_of(is_case_sensitive(frame))
     beside.check(table.schema, table.options, table.location, fold)
     same = [name for name in frame.columns if fold(name) == fold(beside.column)]
     beside.only(len(same), table.location)
-    return frame.drop(same[0]), same[0]
+    return frame.drop(same[0]), (named(same[0]).cast("string").alias(beside.column),)
 
 
 def is_case_sensitive(frame: DataFrame) -> bool:

@@ -95,14 +95,11 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
-    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id())
-    with_bucket, bucket = _with_bucket(ordered, table)
-    if with_bucket is ordered:
-        with_bucket, bucket = ordered.withColumn(_BUCKET, bucket), F.col(_BUCKET)
+    with_bucket = _with_bucket(frame.withColumn(_ORDER, F.monotonically_increasing_id()), table)
     names = (*schema.partition_keys, *(one.name for one in keys if by_key))
     sorting = [named(name) for name in names]
-    sorting.insert(len(schema.partition_keys), bucket)
-    placed = _placed(with_bucket, table, bucket).sortWithinPartitions(*sorting, F.col(_ORDER))
+    sorting.insert(len(schema.partition_keys), F.col(_BUCKET))
+    placed = _placed(with_bucket, table).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
 
 
@@ -150,22 +147,22 @@ def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
     return most if table.schema.partition_keys else min(buckets, most)
 
 
-def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
-    """The frame and the bucket as an expression. If there is no exact expression, Python adds a column."""
+def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
+    """The frame with a column for the bucket. If there is no exact expression, Python adds the column."""
     buckets = table.options.value(BUCKET)
     function = table.options.value(BUCKET_FUNCTION)
     keys = [table.schema.field(name) for name in table.schema.bucket_keys]
     expression = bucket_expression(keys, buckets, function)
     if expression is not None:
-        return frame, expression
+        return frame.withColumn(_BUCKET, expression)
     names = tuple(one.name for one in keys)
     assign = _Assign(names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function)
     schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
-    return map_arrow(frame, assign, schema), F.col(_BUCKET)
+    return map_arrow(frame, assign, schema)
 
 
-def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:
-    count = _most_tasks(frame, table)
+def _placed(frame: DataFrame, table: Table) -> DataFrame:
+    count, bucket = _most_tasks(frame, table), F.col(_BUCKET)
     if not table.schema.partition_keys:
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
         return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))

@@ -200,7 +200,7 @@ def write_frame(
         )
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
-    table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
+    table, rows = fit_rows(whole, table, partial(evolve, table))
     plan = WritePlan(streaming=False)
     written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, index=index, operations=operations)
     return table, written.messages

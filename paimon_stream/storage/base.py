@@ -161,6 +161,10 @@ class OneByOne:
         """Like `write`."""
         self.write(path, data)
 
+    def list_names(self: Storage, folder: str, prefix: str = "") -> list[str]:
+        """The names of the files that `list_files` finds, sorted."""
+        return [one.name for one in self.list_files(folder, prefix)]
+
     def list_below(self: Storage, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder, a page for each folder."""
         yield files_of(self, folder)

@@ -138,10 +138,6 @@ class MemoryStorage(OneByOne):
             if name.startswith(prefix) and (hidden or not name.startswith("."))
         ]
 
-    def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The names of the files that `list_files` finds, sorted."""
-        return [file.name for file in self.list_files(folder, prefix)]
-
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
         start = self._folder(folder)

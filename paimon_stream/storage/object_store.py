@@ -6,7 +6,7 @@ durable when it is answered. The atomic create is a PUT on the condition that th
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,13 +77,10 @@ class ObjectStorage(OneByOne):
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
         start, found = self._requests.listed(folder)
-        kept = _visible(found["objects"], start, prefix)
-        return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in kept]
-
-    def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The names of the files that `list_files` finds, sorted."""
-        start, found = self._requests.listed(folder)
-        return [name for name, _ in _visible(found["objects"], start, prefix)]
+        hidden = prefix.startswith(".")
+        named = ((one["path"][len(start) :], one) for one in found["objects"] if one["path"].startswith(start))
+        kept = [one for one in named if one[0].startswith(prefix) and (hidden or not one[0].startswith("."))]
+        return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in sorted(kept, key=_NAME)]
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
@@ -133,7 +130,7 @@ class ObjectStorage(OneByOne):
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists` at
         the end, or before the first part of a file of more than 8 MiB is sent."""
-        return Upload(self._requests, path)
+        return cast("AbstractContextManager[BinaryIO]", Upload(self._requests, path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """An Arrow file for random access. Raises `NotFound`."""
@@ -167,16 +164,6 @@ def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
     if right:
         trust(settings)
     return ObjectStorage(settings)
-
-
-def _visible(objects: Iterable[Any], start: str, prefix: str) -> list[tuple[str, Any]]:
-    """Names and facts of the files among objects, by name."""
-    hidden = prefix.startswith(".")
-    named = ((one["path"][len(start) :], one) for one in objects if one["path"].startswith(start))
-    return sorted(
-        ((name, one) for name, one in named if name.startswith(prefix) and (hidden or not name.startswith("."))),
-        key=_NAME,
-    )
 
 
 def _file_stat(path: str, found: Any) -> FileStat:

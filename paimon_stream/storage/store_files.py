@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -21,33 +21,60 @@ _MOST_AHEAD: Final = 8 << 20
 _MOST_READ: Final = 32 << 20
 
 
-class Upload:
-    """The context of `open_output`. It holds at most a few parts in memory, however large the file is.
+class Upload(io.RawIOBase):
+    """The context of `open_output`, and its stream. It holds at most a few parts in memory, however large the file is.
 
     A file of one part is created conditionally. obstore cannot send the condition for a file in several
     parts: there the name is looked at before the first part is sent, and must be a new one.
     """
 
     def __init__(self, requests: Requests, path: str) -> None:
+        super().__init__()
         requests.key(path)
         self._requests = requests
         self._path = path
-
-    def __enter__(self) -> BinaryIO:
-        self._stream = _Stream(self._open_parts)
-        return cast("BinaryIO", self._stream)
+        self._parts: _Parts | None = None
+        self._held = bytearray()  # what was not sent yet
+        self._size = 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        stream = self._stream
-        stream.close()
+        self.close()
         if error is not None:
-            stream.give_up(error)
-        elif stream.parts is not None:
-            stream.parts.complete(stream.held, stream.size)
-        elif self._requests.create(self._path, stream.held, repeated=True) is PutResult.EXISTS:
+            self._held.clear()
+            if self._parts is not None:
+                self._parts.abort(error)
+        elif self._parts is not None:
+            self._parts.complete(bytes(self._held), self._size)
+        elif self._requests.create(self._path, bytes(self._held), repeated=True) is PutResult.EXISTS:
             raise self._exists()
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """The number of bytes written so far."""
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        """Takes all of the data, and sends a part if there is enough for one."""
+        if self.closed:
+            raise ValueError("The stream is closed.")
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _PART):
+            self._take(view[start : start + _PART])
+        return len(view)
+
+    def _take(self, piece: memoryview) -> None:
+        if self._parts is None and len(self._held) + len(piece) > _PART:
+            self._parts = self._open_parts()
+        self._held += piece
+        self._size += len(piece)
+        if self._parts is not None and len(self._held) >= _HELD_WITH_PARTS:
+            self._parts.write(bytes(self._held))
+            self._held.clear()
 
     def _open_parts(self) -> "_Parts":
         try:
@@ -110,51 +137,6 @@ class _Parts:
         return self._requests.ask("write", self._path, effect, Handle.PARTS)
 
 
-class _Stream(io.RawIOBase):
-    """What the user writes to. `held` are the bytes that were not sent yet, `size` counts all."""
-
-    def __init__(self, open_parts: "Callable[[], _Parts]") -> None:
-        super().__init__()
-        self.parts: _Parts | None = None
-        self.size = 0
-        self._open_parts = open_parts
-        self._held = bytearray()
-
-    @property
-    def held(self) -> bytes:
-        return bytes(self._held)
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-    def write(self, data: Any, /) -> int:
-        """Takes all of the data, and sends a part if there is enough for one."""
-        if self.closed:
-            raise ValueError("The stream is closed.")
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _PART):
-            self._take(view[start : start + _PART])
-        return len(view)
-
-    def give_up(self, error: BaseException) -> None:
-        """Removes what was sent."""
-        self._held.clear()
-        if self.parts is not None:
-            self.parts.abort(error)
-
-    def _take(self, piece: memoryview) -> None:
-        if self.parts is None and len(self._held) + len(piece) > _PART:
-            self.parts = self._open_parts()
-        self._held += piece
-        self.size += len(piece)
-        if self.parts is not None and len(self._held) >= _HELD_WITH_PARTS:
-            self.parts.write(self.held)
-            self._held.clear()
-
-
 def open_source(requests: Requests, path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
     first, which is where formats have their indexes. Raises `NotFound`."""
@@ -168,7 +150,11 @@ def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
     """The size of the file, and its last bytes with their place."""
     if requests.settings.kind != "azure":  # which has no ranges that count from the end
         try:
-            return requests.get(path, _as_tail, options={"range": {"suffix": _LEAST_READ}})
+            return requests.get(
+                path,
+                lambda found: (int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())),
+                options={"range": {"suffix": _LEAST_READ}},
+            )
         except InvalidOption as refused:  # an empty file has no last bytes
             why = refused
             size = int(requests.head(path)["size"])
@@ -178,10 +164,6 @@ def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
     size = int(requests.head(path)["size"])
     start = max(0, size - _LEAST_READ)
     return size, start, requests.ranged(path, start, size) if size else b""
-
-
-def _as_tail(found: Any) -> tuple[int, int, bytes]:
-    return int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())
 
 
 class _Ranges(io.RawIOBase):

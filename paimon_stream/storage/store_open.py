@@ -253,21 +253,15 @@ def _tried(provider: _Boto3) -> _Boto3:
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
     """Adds the region of a bucket at AWS."""
-    if "region" not in config and "endpoint" not in config:
-        client = settings.client
-        region = _region_of(settings.bucket, client.get("proxy_url"), client.get("root_certificate"))
-        if region is None and isinstance(provider, _Boto3):
-            region = provider.session().region_name
+    if "region" in config or "endpoint" in config:
+        return
+    url, client = f"https://s3.amazonaws.com/{settings.bucket}", settings.client
+    try:  # AWS names it also to those who may not read the bucket
+        config["region"] = asked_region(url, client.get("proxy_url"), client.get("root_certificate"))
+    except (OSError, ValueError, LookupError):
+        region = provider.session().region_name if isinstance(provider, _Boto3) else None
         if region is not None:
             config["region"] = region
-
-
-def _region_of(bucket: str, proxy: str | None, ca: str | None) -> str | None:
-    """The region that AWS names for a bucket, also to those who may not read it; None if it does not say."""
-    try:
-        return asked_region(f"https://s3.amazonaws.com/{bucket}", proxy, ca)
-    except (OSError, ValueError, LookupError):
-        return None
 
 
 @lru_cache(maxsize=64)

@@ -20,8 +20,10 @@ from paimon_stream.format.json_text import (
     optional_text,
     understanding,
 )
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.layout import OWN_FOLDER, escape_user, user_folder
 
 _CLAIM: Final = "claim-"
@@ -135,6 +137,44 @@ class Claims:
     def others(self) -> tuple[RegisteredWriter, ...]:
         """The registers of all other commit users. Reads one small file for each."""
         return registered_writers(self._storage, leave_out=self._folder)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFence:
+    """Whether another run can have published one batch where snapshots have expired since the batch was judged. The
+    committer calls it where it finds such a gap.
+
+    A later run ends the claims of earlier ones before it judges, so the own claim excludes later runs. It does
+    not exclude earlier ones. A paused run, or a put that a dead run had sent, can take effect while the next run
+    works on the same batch. That is possible until a run has published a batch: from then on an earlier run that
+    is still alive finds the batch published, and stops (exactly-once.md §5).
+
+    `seen` is the snapshot on which the batch was judged. `attempted` says that an earlier run may have attempted the
+    batch. `live` returns how many files of known earlier attempts are part of the table.
+    """
+
+    claims: Claims
+    refuse: ReplayErrors
+    seen: SnapshotRef | None
+    attempted: bool
+    live: Callable[[], int]
+    gap_seen: bool = False
+
+    def __call__(self) -> bool:
+        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if an earlier run has,
+        `HistoryUnknown` if one may have and no operator has decided to continue, `StorageError`, `FormatError`."""
+        self.gap_seen = True
+        if self.attempted and self.live():
+            raise self.refuse.published_by_earlier_run()
+        if not self.claims.holds():
+            return False
+        if self.attempted:
+            after = 0 if self.seen is None else self.seen.id
+            self.refuse.history_unknown(
+                f"snapshots after {after} expired while this run worked on it, and an earlier run of "
+                "this stream may have published it in one of them"
+            )
+        return True
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:

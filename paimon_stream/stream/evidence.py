@@ -71,14 +71,11 @@ def gather(
 
     def entries() -> list[JournalEntry | None]:
         """Those of the batch, of the newest earlier one and of the newest later one."""
-        noted = journal.batches()
-        of_batch, earlier, later = (
-            max(filter(wanted, noted), default=None)
-            for wanted in (batch.batch_id.__eq__, batch.batch_id.__gt__, batch.batch_id.__lt__)
-        )
-        asked = [one for one in (of_batch, earlier, later) if one is not None]
-        read = dict(zip(asked, storage.together([partial(journal.read, one) for one in asked]), strict=True))
-        return [None if one is None else read[one] for one in (of_batch, earlier, later)]
+        noted, number = journal.batches(), batch.batch_id
+        kinds = (number.__eq__, number.__gt__, number.__lt__)
+        newest = [max(filter(wanted, noted), default=None) for wanted in kinds]
+        found = iter(storage.together([partial(journal.read, one) for one in newest if one is not None]))
+        return [None if one is None else next(found) for one in newest]
 
     digest, first, registered, (entry, last_entry, later_entry), latest = storage.together(
         [schemas.first_digest, partial(schemas.get, 0), claims.own, entries, snapshots.latest]

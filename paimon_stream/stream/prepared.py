@@ -1,13 +1,14 @@
 """A batch whose files are written: its journal entry, and its veto."""
 
 import logging
+from dataclasses import dataclass
 
 from paimon_stream.commit.observer import BatchObserver, Phase
 from paimon_stream.errors import CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.options import BUCKET
-from paimon_stream.runtime import Runtime
+from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Fresh, Reuse
@@ -18,39 +19,37 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class Note:
     """The journal's entry of one batch. It is written while the batch is staged, before a snapshot is put.
     Those of earlier batches are removed when there is one. Without `wanted` nothing is recorded."""
 
-    def __init__(
-        self, journal: Journal, entry: JournalEntry, observer: BatchObserver, runtime: Runtime, *, wanted: bool
-    ) -> None:
-        self._journal = journal
-        self._entry = entry
-        self._observer = observer
-        self._clock = runtime.clock
-        self._wanted = wanted
-        self.may_be_there = False
-        self.millis = 0.0
+    journal: Journal
+    entry: JournalEntry
+    observer: BatchObserver
+    clock: Clock
+    wanted: bool
+    may_be_there: bool = False
+    millis: float = 0.0
 
     def write(self) -> None:
         """Writes the entry. Raises `StorageError`."""
-        if self._wanted:
-            began, self.may_be_there = self._clock.monotonic(), True
+        if self.wanted:
+            began, self.may_be_there = self.clock.monotonic(), True
             try:
-                self._journal.write(self._entry)
+                self.journal.write(self.entry)
             except NoSpace:  # it proves that nothing was recorded, and each restart would leave more files
                 self.may_be_there = False
                 raise
             finally:
-                self.millis = (self._clock.monotonic() - began) * 1000
-        self._observer.reached(Phase.JOURNALED, self._entry.batch_id)
+                self.millis = (self.clock.monotonic() - began) * 1000
+        self.observer.reached(Phase.JOURNALED, self.entry.batch_id)
 
     def trim(self) -> None:
         """Removes the entries of earlier batches, except the last. What fails is left to the next batch."""
-        if self._wanted:
+        if self.wanted:
             try:
-                self._journal.trim(self._entry.batch_id)
+                self.journal.trim(self.entry.batch_id)
             except PaimonStreamError as why:
                 _LOG.warning("Could not remove old entries of the journal: %s", why)
 

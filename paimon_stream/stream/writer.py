@@ -35,10 +35,9 @@ from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.batch_summary import BatchSummary
-from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
 from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, journal_since, judge
-from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
@@ -317,13 +316,13 @@ class StreamWriter:
         )
         if self.index is not None and self._numbering and self._numbering.base != verdict.seen:
             entry = replace(entry, offsets_hash=None)  # its keys were assigned anew later, so no run may use its files
-        note = Note(self._journal, entry, self._observer, self._runtime, wanted=self._journals(entry))
+        note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
         fence = RunFence(
-            self._claims,
-            self._refusals(batch),
+            claims=self._claims,
+            refuse=self._refusals(batch),
             seen=verdict.seen,
             attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),

@@ -102,12 +102,9 @@ class BucketIndex:
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
         """Makes partitions known from their live files. Raises `BucketCountChanged` if a partition has files
         for different bucket counts; then nothing is added."""
-        entries = list(live)
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
-        _absorb(sequences, totals, entries)
-        for entry in entries:
-            self._count_depth(entry)
+        self._absorb(sequences, totals, list(live))
         self._sequences |= sequences
         self._totals |= totals
 
@@ -115,9 +112,7 @@ class BucketIndex:
         """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises
         `BucketCountChanged`; the caller must then forget everything."""
         known = [entry for entry in entries if entry.partition in self._sequences]
-        _absorb(self._sequences, self._totals, known)
-        for entry in known:
-            self._count_depth(entry)
+        self._absorb(self._sequences, self._totals, known)
 
     def max_sequence(self, partition: bytes, bucket: int) -> int:
         """The largest sequence number of the bucket's files; −1 if it has none. Raises `KeyError` for an
@@ -142,27 +137,27 @@ class BucketIndex:
         self._totals.clear()
         self._depths.clear()
 
-    def _count_depth(self, entry: ManifestEntry) -> None:
-        if entry.file.level == 0:
-            where = (entry.partition, entry.bucket)
-            self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)
-
-
-def _absorb(sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Iterable[ManifestEntry]) -> None:
-    for entry in entries:
-        if entry.kind is not FileKind.ADD:
-            continue
-        buckets = sequences[entry.partition]
-        buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), entry.file.max_sequence_number)
-        if entry.total_buckets <= 0:
-            continue  # no fixed buckets
-        total = totals.setdefault(entry.partition, entry.total_buckets)
-        if total != entry.total_buckets:
-            raise BucketCountChanged(
-                f"A partition has files for {total} and for {entry.total_buckets} buckets (file "
-                f"{entry.file.file_name}): a writer with another 'bucket' option has appended to it. Rewrite "
-                "the partition with INSERT OVERWRITE, or roll the table back to before that commit.",
-                partition=entry.partition.hex(),
-                expected=total,
-                actual=entry.total_buckets,
-            )
+    def _absorb(
+        self, sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Sequence[ManifestEntry]
+    ) -> None:
+        for entry in entries:
+            if entry.kind is not FileKind.ADD:
+                continue
+            buckets = sequences[entry.partition]
+            buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), entry.file.max_sequence_number)
+            if entry.total_buckets <= 0:
+                continue  # no fixed buckets
+            total = totals.setdefault(entry.partition, entry.total_buckets)
+            if total != entry.total_buckets:
+                raise BucketCountChanged(
+                    f"A partition has files for {total} and for {entry.total_buckets} buckets (file "
+                    f"{entry.file.file_name}): a writer with another 'bucket' option has appended to it. Rewrite "
+                    "the partition with INSERT OVERWRITE, or roll the table back to before that commit.",
+                    partition=entry.partition.hex(),
+                    expected=total,
+                    actual=entry.total_buckets,
+                )
+        for entry in entries:
+            if entry.file.level == 0:
+                where = (entry.partition, entry.bucket)
+                self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)

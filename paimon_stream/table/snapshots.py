@@ -60,7 +60,7 @@ class SnapshotStore:
         self._reads_in_turn = tally_of(storage) is None
         self._parsed: tuple[bytes, Snapshot] | None = None
         self._newest: Snapshot | None = None
-        self._believed = 0
+        self._beliefs = 0
         self._doubted = False
         self._reported: int | None = None
         self._line: range | None = None  # the ids without a gap, as of the last listing
@@ -84,7 +84,7 @@ class SnapshotStore:
         with the highest id in a listing. The first call lists, and so does every 256th. While nobody else commits, the
         hint is not needed: the newest known snapshot is still the newest. Raises `CorruptMetadata`, `UnknownVersion`,
         `StorageError`."""
-        return self._unchanged() or self._hinted() or self._listed()
+        return self._believed() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes | None = None) -> None:
         """Records a snapshot that is certainly part of the table. While it exists, it proves later hints.
@@ -131,24 +131,18 @@ class SnapshotStore:
             self._stands(tag.id, tag.nonce) for tag in self.tags() if tag.id in present
         )
 
-    def _unchanged(self) -> Snapshot | None:
-        """The newest known snapshot if it is proven to be still the newest; None if there may be another one. The
-        proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of the table
-        exists, all later ones exist, too, and above a missing id there are none."""
-        known = None if self._doubted else self._known_newest()
-        return None if known is None else self._proven(known.id, known)
-
-    def _hinted(self) -> Snapshot | None:
-        """The snapshot that LATEST names if it is proven to be the newest, in the same way; None if a listing
-        must decide."""
-        known = self._known_newest()
-        hint = None if known is None else self._hint(LATEST_HINT)
-        if known is None or hint is None or hint < known.id:
+    def _believed(self) -> Snapshot | None:
+        """The newest known snapshot, or else the one that LATEST names, if it is proven to be the newest; None if a
+        listing must decide. The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to
+        be part of the table exists, all later ones exist, too, and above a missing id there are none."""
+        known = self._newest
+        if known is None or self._beliefs >= _LISTED_EVERY:
             return None
-        return self._proven(hint, known)
-
-    def _known_newest(self) -> Snapshot | None:
-        return self._newest if self._believed < _LISTED_EVERY else None
+        newest = None if self._doubted else self._proven(known.id, known)
+        if newest is None:
+            hint = self._hint(LATEST_HINT)
+            newest = None if hint is None or hint < known.id else self._proven(hint, known)
+        return newest
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
         """The snapshot with that id if none follows, and the known one, which is not above it, still exists.
@@ -161,7 +155,7 @@ class SnapshotStore:
         if follows or newest is None or still is None or still.nonce != known.nonce:
             return None
         self._newest, self._doubted = newest, False
-        self._believed += 1
+        self._beliefs += 1
         self._remember(newest)
         return cast("Snapshot", newest)
 
@@ -174,7 +168,7 @@ class SnapshotStore:
                 self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
             if newest is not None or not ids:  # else it has expired or was rolled back since the listing
-                self._newest, self._believed, self._doubted = newest, 0, False
+                self._newest, self._beliefs, self._doubted = newest, 0, False
                 self._line = _unbroken(ids) if ids else None
                 if newest is not None:
                     self._remember(newest)

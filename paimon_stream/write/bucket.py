@@ -40,32 +40,17 @@ def assign_buckets(
     """
     if function == "mod":
         return _mod(batch, types, num_buckets)
-    bucket_of = _default if function == "default" else _hive
-    buckets = np.empty(batch.num_rows, np.int32)
-    for start in range(0, batch.num_rows, _BLOCK):
-        block = batch.slice(start, _BLOCK)
-        buckets[start : start + block.num_rows] = bucket_of(block, types, num_buckets)
-    return buckets
+    if function == "hive":
+        return _hive(batch, types, num_buckets)
+    # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
+    rest: Buckets = np.fmod(key_hashes(batch, types), np.int32(num_buckets))
+    return np.abs(rest, out=rest)
 
 
 def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Buckets:
     """Paimon's hash of every row. The columns are those of the key, and `types` their types."""
     blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
     return np.concatenate([hash_rows(encode_columns(one.columns, types)) for one in blocks] or [np.zeros(0, np.int32)])
-
-
-def _default(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
-    hashes = hash_rows(encode_columns(block.columns, types))
-    # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
-    rest: Buckets = np.fmod(hashes, np.int32(num_buckets))
-    return np.abs(rest, out=rest)
-
-
-def _hive(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
-    hashes = _hive_hashes(block.columns, types)
-    hashes &= np.uint32(0x7FFFFFFF)
-    hashes %= np.uint32(num_buckets)
-    return hashes.view(np.int32)
 
 
 def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
@@ -82,14 +67,16 @@ def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> 
     return buckets
 
 
-def _hive_hashes(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Hashes:
-    """The hash of every row for the function `hive`; NULL hashes to 0. Raises `UnsupportedFeature` for timestamps
+def _hive(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
+    """By the hash of every row for the function `hive`; NULL hashes to 0. Raises `UnsupportedFeature` for timestamps
     and nested types, and `InvalidData` for columns that do not fit their type."""
-    h = np.zeros(len(columns[0]) if columns else 0, np.uint32)
-    for column, type_ in zip(columns, types, strict=True):
+    h = np.zeros(batch.num_rows, np.uint32)
+    for column, type_ in zip(batch.columns, types, strict=True):
         h *= np.uint32(_FACTOR)
         h += _column(column, type_)
-    return h
+    h &= np.uint32(0x7FFFFFFF)
+    h %= np.uint32(num_buckets)
+    return h.view(np.int32)
 
 
 def _column(column: pa.Array, type_: DataType) -> Hashes:

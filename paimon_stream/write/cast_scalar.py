@@ -126,7 +126,9 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
         if outside:
             raise _overflow(type_, place, outside)
         if _scale(source) <= _scale(target):
-            return _cast(_as_decimal(column, target), type_, target, place)
+            if pa.types.is_decimal(target) and pa.types.is_integer(source):
+                column = column.cast(pa.decimal128(20, 0))  # it holds any integer; Arrow refuses the direct cast
+            return _cast(column, type_, target, place)
     raise _other_type(column, type_, place, len(column) - column.null_count)
 
 
@@ -182,12 +184,6 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _is_exact_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
-
-
-def _as_decimal(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Integers for a decimal column, as a decimal that holds any integer: Arrow refuses the direct cast."""
-    widened = pa.types.is_decimal(target) and pa.types.is_integer(column.type)
-    return column.cast(pa.decimal128(20, 0)) if widened else column
 
 
 def _scale(type_: pa.DataType) -> int:

@@ -114,7 +114,8 @@ def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: 
         return cast_scalar(column, type_, target, place)
     if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
         return _cast_row(column, type_, target, place)
-    if type_.root is TypeRoot.ARRAY and _is_list(source):
+    is_list = pa.types.is_list(source) or pa.types.is_large_list(source) or pa.types.is_fixed_size_list(source)
+    if type_.root is TypeRoot.ARRAY and is_list:
         return _cast_array(column, type_, target, place)
     if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
         return _cast_map(column, type_, target, place)
@@ -132,10 +133,6 @@ def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place
 
 
 # -- ARRAY, MAP, MULTISET -----------------------------------------------------------------------------
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
 
 
 def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:

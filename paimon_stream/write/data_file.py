@@ -183,8 +183,10 @@ class BucketWriter:
     def _write_row_group(self) -> None:
         rows = self._take(self._row_group_rows())
         if self._file is None:
-            path = self._next_path()
-            self._file = self._settings.format.open(self._storage, path, rows, self._closed_row_bytes)
+            settings = self._settings
+            path = f"{self._folder}/{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
+            self._names += 1
+            self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
         self._file.write(rows)
         self._note(rows)
@@ -203,11 +205,6 @@ class BucketWriter:
         self._waiting_rows = rest.num_rows
         self.waiting_bytes = sum(batch.nbytes for batch in self._waiting)
         return waiting.slice(0, rows)
-
-    def _next_path(self) -> str:
-        name = f"{self._settings.prefix}{self._uuid}-{self._names}.{self._settings.format.suffix}"
-        self._names += 1
-        return f"{self._folder}/{name}"
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         first = self._next_sequence

@@ -94,23 +94,22 @@ class KeyValueSettings:
             FILE_COMPRESSION: CHANGELOG_FILE_COMPRESSION,
             STATS_MODE: CHANGELOG_FILE_STATS,
         }
-        own = {(one.key, own.key): options.value(own) for one, own in of_changelogs.items() if options.is_set(own)}
-        theirs = {key[0] for key in own}
-        chosen = {key: value for key, value in _of_level(options, level).items() if key[0] not in theirs}
-        return cls._chosen(schema, options, chosen | own, options.value(CHANGELOG_FILE_PREFIX), table)
+        own = {one.key: (own.key, options.value(own)) for one, own in of_changelogs.items() if options.is_set(own)}
+        chosen = _of_level(options, level) | own
+        return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
 
     @classmethod
     def _chosen(
-        cls, schema: TableSchema, options: Options, chosen: Mapping[tuple[str, str], str], prefix: str, table: str
+        cls, schema: TableSchema, options: Options, chosen: Mapping[str, tuple[str, str]], prefix: str, table: str
     ) -> "KeyValueSettings":
-        """With values in place of the table's options. Each key is the option and the one that stands for it,
-        which errors name."""
-        values = {general: value for (general, _), value in chosen.items()}
+        """With values in place of the table's options: for each, the option that stands for it, which errors name, and
+        the value."""
+        values = {general: value for general, (_, value) in chosen.items()}
         try:
             return cls._of(schema, Options(options, values), prefix, table)
         except ConfigError as why:
             text = why.message
-            for general, own in chosen:
+            for general, (own, _) in chosen.items():
                 text = text.replace(general, own)
             raise type(why)(text, **why.context) from None
 
@@ -149,10 +148,10 @@ class KeyValueSettings:
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
 
-def _of_level(options: Options, level: int) -> dict[tuple[str, str], str]:
+def _of_level(options: Options, level: int) -> dict[str, tuple[str, str]]:
     """What the options say for this level: see `KeyValueSettings._chosen`."""
     return {
-        (option.key, per_level.key): options.value(per_level)[level]
+        option.key: (per_level.key, options.value(per_level)[level])
         for option, per_level in (
             (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
             (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),

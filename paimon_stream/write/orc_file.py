@@ -18,7 +18,7 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, Options
-from paimon_stream.options.option import positive, size
+from paimon_stream.options.option import one_of, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_schema import leaf_columns, with_leaves
 from paimon_stream.write.file_stats import RowStats
@@ -35,7 +35,6 @@ _LONGEST_BOUND: Final = 1024
 """Bytes. Java's ORC keeps no bound of longer text."""
 
 _PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("orc.compress.size", "compression_block_size", _blocks, _BLOCK_BYTES),
         ("orc.row.index.stride", "row_index_stride", positive, None),
         ("orc.write.batch-size", "batch_size", positive, None),
-        ("orc.compression.strategy", "compression_strategy", lambda text: _STRATEGIES[text.lower()], None),
+        ("orc.compression.strategy", "compression_strategy", one_of("speed", "compression"), None),
     ):
         found = format_option(options, key, parse, "ORC", default)
         if found is not None:

@@ -158,14 +158,14 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 class KindRules:
     """How a table treats row kinds.
 
-    `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that readers could
+    `field` is the column of `rowkind.field`, None if the option is not set. `dropped` are the kinds whose rows are
+    ignored. `refused` are the kinds that readers could
     not merge (R6.5), and `refusal` says why. `columns` are those that refuse only some rows of these kinds.
     """
 
     table: str
     field: str | None
-    ignore_delete: bool
-    ignore_update_before: bool
+    dropped: tuple[int, ...]
     refused: tuple[int, ...] = ()
     refusal: str = ""
     columns: tuple[_ColumnRule, ...] = ()
@@ -174,12 +174,12 @@ class KindRules:
     def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> "KindRules":
         """The rules of that table."""
         field = options.value(ROWKIND_FIELD) if options.is_set(ROWKIND_FIELD) else None
+        dropped = (UPDATE_BEFORE, DELETE) if merge.ignore_delete else ()
         refused, refusal = _refused(merge)
         return cls(
             table=merge.table,
             field=field,
-            ignore_delete=merge.ignore_delete,
-            ignore_update_before=options.value(IGNORE_UPDATE_BEFORE),
+            dropped=dropped or ((UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
             refused=refused,
             refusal=refusal,
             columns=tuple(_column_rules(schema, merge)),
@@ -199,11 +199,7 @@ class KindRules:
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
         """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
-        dropped = np.zeros(len(kinds), bool)
-        if self.ignore_delete:
-            dropped |= (kinds == DELETE) | (kinds == UPDATE_BEFORE)
-        if self.ignore_update_before:
-            dropped |= kinds == UPDATE_BEFORE
+        dropped = np.isin(kinds, self.dropped)
         self._refuse(np.isin(kinds, self.refused) & ~dropped, self.refused, self.refusal)
         for one in self.columns:
             refused = one.refuses(kinds, rows) & ~dropped

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.murmur import hash_bytes
-from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Router
 from paimon_stream.write.task import WriteSpec
@@ -90,7 +89,9 @@ class _Packer:
         names = dict.fromkeys((*schema.partition_keys, *schema.bucket_keys))
         self.bytes = 0
         self._names = list(names)
-        self._plan = _plan_of(schema, self._names, table)
+        # NULL is left to the task that writes.
+        kept = (replace(one, type=one.type.with_nullable(True)) for one in map(schema.field, self._names))
+        self._plan = ColumnPlan.of(replace(schema, fields=tuple(kept)), table)
         self._router = Router(schema, spec.options, table)
         self._router.names_folders = False  # the task that writes may ignore the row
         self._keys = np.array(shuffle_keys, np.int32)
@@ -154,9 +155,3 @@ class _Packer:
             pa.Array.from_buffers(pa.binary(), len(keys), [None, places, data]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-
-def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPlan:
-    """The plan for the columns `names` of the table, in that order. NULL is left to the task that writes."""
-    kept = [replace(one, type=one.type.with_nullable(True)) for one in map(schema.field, names)]
-    return ColumnPlan.of(replace(schema, fields=tuple(kept)), table)

@@ -14,8 +14,7 @@ from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, recommit, writer
-from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.fence import RunFence
+from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
@@ -138,7 +137,7 @@ def the_fence_always_holds(patch: Patch) -> None:
     seed=180,
 )
 def the_fence_forgets_earlier_runs(patch: Patch) -> None:
-    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+    patch.setattr(RunFence, "__call__", lambda self: bool(self.claims.holds()))
 
 
 @bug(
@@ -168,7 +167,7 @@ def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
 def the_claim_alone_is_trusted(patch: Patch) -> None:
     real = writer.judge_next
     patch.setattr(writer, "judge_next", lambda *given, follows: real(*given, follows=False))
-    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+    patch.setattr(RunFence, "__call__", lambda self: bool(self.claims.holds()))
 
 
 @bug(

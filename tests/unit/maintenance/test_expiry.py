@@ -272,8 +272,12 @@ def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
     assert bench.snapshots.ids()[0] == 7
     bench.clock.advance(HOUR)
     broken = FaultyStorage(bench.storage, [Fault(at=1, verb="delete")])
-    bench.table = replace(bench.table, storage=broken)
-    commit = TableCommit(bench.table, "me", runtime=bench.runtime, storage=bench.storage, after_commit=after)
+    commit = TableCommit(
+        bench.table,
+        "me",
+        runtime=bench.runtime,
+        after_commit=lambda table, newest: after(replace(table, storage=broken), newest),
+    )
     commit.commit(51, [bench.message("f51")])
     assert (after.expired, after.failures) == (6, 1)
     commit.commit(52, [bench.message("f52")])
