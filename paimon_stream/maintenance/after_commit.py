@@ -15,14 +15,23 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.expire_partitions import expire_partitions
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
-from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
+from paimon_stream.options import (
+    END_INPUT_CHECK,
+    PARTITION_EXPIRATION_TIME,
+    PARTITION_INTERVAL,
+    PROTECT_LAST_SNAPSHOT,
+    SNAPSHOT_EXPIRE_MODE,
+    STRICT_MODE,
+    WRITE_ONLY,
+)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import tally_of
@@ -58,6 +67,7 @@ class AfterCommit:
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
     _oldest: Snapshot | None = None
+    _checked: int | None = None
     _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
@@ -82,6 +92,38 @@ class AfterCommit:
             self._failed(table, why)
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
+        if self._worker is not None and self._worker.is_alive():
+            return  # the expiry of an earlier batch goes on
+        partitions, snapshots = self._checks_partitions(table, last), self._may_be_due(table, latest)
+        if tally_of(table.storage) is not None and not table.options.is_set(SNAPSHOT_EXPIRE_MODE):
+            self._due += snapshots
+            snapshots = snapshots and self._due % _OF_COMMITS == 1
+            if partitions or snapshots:
+                self._begin(table, last, partitions, snapshots, latest)
+        elif any(due := self._may_begin(table, partitions, snapshots, latest)):
+            worker = self._begin(table, last, *due)
+            if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+                worker.join(self.wait_seconds)
+
+    def _begin(self, table: Table, last: Snapshot | None, *due: Any) -> threading.Thread:
+        self._worker = threading.Thread(target=self._work, args=(table, last, *due), daemon=True)
+        _WORKERS.add(self._worker)
+        self._worker.start()
+        return self._worker
+
+    def _checks_partitions(self, table: Table, last: Snapshot | None) -> bool:
+        """Whether partitions may expire now. Streams that begin together do not check at the same time."""
+        options, now = table.options, self.runtime.clock.now_millis()
+        if not options.is_set(PARTITION_EXPIRATION_TIME) or options.is_set(STRICT_MODE):
+            return False
+        interval = options.value(PARTITION_INTERVAL)
+        if self._checked is None:
+            self._checked = now - (self.runtime.rng.below(interval) if interval else 0)
+        ends = last is not None and last.commit_identifier == BATCH_IDENTIFIER and options.value(END_INPUT_CHECK)
+        return ends or interval == 0 or now > self._checked + interval
+
+    def _may_be_due(self, table: Table, latest: int | None) -> bool:
+        """Whether snapshots may expire, as far as that is known without a look."""
         if changelog_outlives(table.options):
             if not self._warned:
                 self._warned = True
@@ -89,34 +131,19 @@ class AfterCommit:
                     "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
                     table.location,
                 )
-            return
-        if self._worker is not None and self._worker.is_alive():
-            return  # the expiry of an earlier batch goes on
-        oldest, options = self._oldest, table.options
-        if oldest is not None and latest is not None and oldest.id <= latest and not self._is_due(table, latest):
-            return
-        if tally_of(table.storage) is not None and not options.is_set(SNAPSHOT_EXPIRE_MODE):
-            self._due += 1
-            if self._due % _OF_COMMITS == 1:
-                self._begin(table, last, latest)
-        elif self._may_begin(table, latest):
-            worker = self._begin(table, last)
-            if options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-                worker.join(self.wait_seconds)
+            return False
+        oldest = self._oldest
+        return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
 
-    def _begin(self, table: Table, last: Snapshot | None, *latest: int | None) -> threading.Thread:
-        self._worker = threading.Thread(target=self._work, args=(table, last, *latest), daemon=True)
-        _WORKERS.add(self._worker)
-        self._worker.start()
-        return self._worker
-
-    def _may_begin(self, table: Table, latest: int | None) -> bool:
-        """Whether something is due and nothing forbids it. Raises `StorageError`, `FormatError`."""
-        snapshots = self._snapshots(table)
-        if self._oldest is None or not snapshots.exists(self._oldest.id):
-            earliest = snapshots.earliest_id()
-            self._oldest = None if earliest is None else snapshots.find(earliest)
-        return self._is_due(table, latest) and not self._waits_for_rollback(table)
+    def _may_begin(self, table: Table, partitions: bool, snapshots: bool, latest: int | None) -> tuple[bool, bool]:
+        """Whether each is due and nothing forbids it. Raises `StorageError`, `FormatError`."""
+        store = self._snapshots(table)
+        if snapshots and (self._oldest is None or not store.exists(self._oldest.id)):
+            earliest = store.earliest_id()
+            self._oldest = None if earliest is None else store.find(earliest)
+        snapshots = snapshots and self._is_due(table, latest)
+        free = (partitions or snapshots) and not self._waits_for_rollback(table)
+        return partitions and free, snapshots and free
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
@@ -137,14 +164,27 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _work(self, table: Table, last: Snapshot | None, *latest: int | None) -> None:
-        """Expires tags and snapshots; with `latest`, only after a look whether that may begin."""
+    def _work(
+        self, table: Table, last: Snapshot | None, partitions: bool, snapshots: bool, *latest: int | None
+    ) -> None:
+        """Expires tags and snapshots, and partitions between them; with `latest`, only after a look what may begin."""
         try:
-            if latest and not self._may_begin(table, *latest):
-                return
-            expire_tags(table, runtime=self.runtime)
-        except Exception as why:  # noqa: BLE001  the snapshots expire all the same
+            if latest:
+                partitions, snapshots = self._may_begin(table, partitions, snapshots, *latest)
+            if snapshots:
+                expire_tags(table, runtime=self.runtime)
+        except Exception as why:  # noqa: BLE001  the rest expires all the same
             self._failed(table, why)
+        try:
+            if partitions:
+                self._checked = self.runtime.clock.now_millis()
+                gone = expire_partitions(table, runtime=self.runtime).partitions
+                if gone:
+                    _LOG.info("%s: expired %d partitions.", table.location, len(gone))
+        except Exception as why:  # noqa: BLE001  as above
+            self._failed(table, why)
+        if not snapshots:
+            return
         try:
             report = expire_snapshots(
                 table,

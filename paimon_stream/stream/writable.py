@@ -21,7 +21,6 @@ from paimon_stream.options import (
     EXPLICIT_CAST,
     ICEBERG_STORAGE,
     MERGE_ENGINE,
-    PARTITION_EXPIRATION_TIME,
     STREAM_COMPACT,
     TAG_AUTOMATIC_CREATION,
     WRITE_ONLY,
@@ -40,10 +39,7 @@ _ALWAYS: Final[Mapping[Option[Any], str]] = {
     ICEBERG_STORAGE: "no Iceberg metadata is written",
     EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
 }
-_OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
-    TAG_AUTOMATIC_CREATION: "no tag is made",
-    PARTITION_EXPIRATION_TIME: "no partition expires",
-}
+_OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {TAG_AUTOMATIC_CREATION: "no tag is made"}
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
@@ -120,8 +116,8 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 def warn_of_work_left(table: Table) -> None:
     """Warns of table options that ask committers for work which this package does not do, and of credentials that
     somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
-    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags and the expiry of
-    partitions to other jobs, so there is no warning of these if it is on."""
+    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other jobs, so there
+    is no warning of these if it is on."""
     left = [*_left(table.options, _ALWAYS)]
     if not table.options.value(WRITE_ONLY):
         left += _left(table.options, _OF_MAINTENANCE)

@@ -21,14 +21,13 @@ LEFT = {
     "metadata.iceberg.storage": "table-location",
     "write.merge-schema.explicit-cast": "true",
     "tag.automatic-creation": "process-time",
-    "partition.expiration-time": "7 d",
 }
 OFF = {
     "metadata.iceberg.storage": "disabled",
     "write.merge-schema.explicit-cast": "false",
     "tag.automatic-creation": "none",
 }
-OF_OTHER_JOBS = {"tag.automatic-creation", "partition.expiration-time"}
+OF_OTHER_JOBS = {"tag.automatic-creation"}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
