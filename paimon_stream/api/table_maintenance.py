@@ -17,7 +17,7 @@ from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import OF_PARTITION_EXPIRY, Option, did_you_mean
+from paimon_stream.options import OF_PARTITIONS, Option, did_you_mean
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
@@ -147,9 +147,7 @@ class TableMaintenance(LoadedTable):
         dry_run = given.flag("dry_run", dry_run)
         return recommit(self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run)
 
-    def expire_partitions(
-        self, options: Mapping[str, str] | None = None, *, dry_run: bool = False
-    ) -> PartitionExpiryReport:
+    def expire_partitions(self, options: Any = None, *, dry_run: bool = False) -> PartitionExpiryReport:
         """Drops the partitions that are older than `partition.expiration-time`, at most `partition.expiration-max-num`
         of them, in the order of their values. Earlier snapshots keep the rows until they expire. `options` are those of
         the table that begin with `partition.expiration-` or `partition.timestamp-`, for this call alone.
@@ -157,7 +155,7 @@ class TableMaintenance(LoadedTable):
         Raises `InvalidOption`, also if the table has no partitions or no expiration time, `CommitContended` while a
         rollback is under way, and the errors of `drop_partitions`. Then the partitions of `snapshots` before are gone.
         """
-        dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITION_EXPIRY)
+        dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
         return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
 
     def _of_call(self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]) -> dict[str, str]:

@@ -1,15 +1,14 @@
 """`truncate`, `drop-partition`, `expire-partitions`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import click
 
 from paimon_stream.api.preview import Cleared, preview_clearing
-from paimon_stream.cli.command import YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, pairs_of, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
-from paimon_stream.cli.text import count, size
+from paimon_stream.cli.text import count, listed, size
 from paimon_stream.commit.report import CommitReport
 
 _SHOWN = 20
@@ -34,35 +33,15 @@ def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> 
     return _cleared(session, preview, lambda: session.table.drop_partitions(specs), yes)
 
 
-@table_command(
-    example="expire-partitions --yes /data/shop.db/orders",
-    params=(
-        click.Option(
-            ["--option"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Set an option of this call, such as partition.expiration-time=7d. Can be given several times.",
-        ),
-        YES,
-    ),
-)
+@table_command(example="expire-partitions --yes /data/shop.db/orders", params=(OPTION, YES))
 def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> Answer:
     """Drops the partitions that are older than the table's partition.expiration-time. Earlier snapshots keep the rows
     until they expire. Without --yes it only shows what would expire."""
     report = session.table.expire_partitions(pairs_of(option, "--option"), dry_run=not yes)
-    found, files, rows = report.partitions, count(report.files, "file"), count(report.rows, "row")
-    parts = [
-        *_shown(found),
-        f"{count(len(found), 'partition')} with {files} and {rows} {'' if yes else 'would '}expire.",
-    ]
-    parts += [f"{count(report.left, 'partition')} more will expire in the next calls."] if report.left else []
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(found))
-
-
-def _shown(partitions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first of the partitions, and the number of the others."""
-    more = [f"and {len(partitions) - _SHOWN:,} more partitions"] if len(partitions) > _SHOWN else []
-    return [partition_text(one) for one in partitions[:_SHOWN] if one] + more
+    found, verb = report.partitions, "expired" if yes else "would expire"
+    what = f"{count(len(found), 'partition')} with {count(report.files, 'file')} and {count(report.rows, 'row')} {verb}"
+    text = f"{what}: {listed(map(partition_text, found))}." if found else "No partition has to expire."
+    return changed_answer(report.to_json(), [text], done=yes, something=bool(found))
 
 
 def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitReport], yes: bool) -> Answer:
@@ -80,7 +59,9 @@ def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitRepor
     )
     if not preview.files:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
-    parts = _shown(preview.values)
+    parts = [partition_text(one) for one in preview.values[:_SHOWN] if one]
+    if len(preview.values) > _SHOWN:
+        parts.append(f"and {len(preview.values) - _SHOWN:,} more partitions")
     verb = "would be cleared" if snapshot is None else f"were cleared, in snapshot {snapshot}"
     parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(preview.bytes)}) {verb}.")
     return changed_answer(document, parts, done=yes, something=True)

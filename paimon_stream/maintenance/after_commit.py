@@ -15,23 +15,15 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
-from paimon_stream.maintenance.expire_partitions import expire_partitions
+from paimon_stream.maintenance.expire_partitions import expire_partitions, expires_after_commits
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
-from paimon_stream.options import (
-    END_INPUT_CHECK,
-    PARTITION_EXPIRATION_TIME,
-    PARTITION_INTERVAL,
-    PROTECT_LAST_SNAPSHOT,
-    SNAPSHOT_EXPIRE_MODE,
-    STRICT_MODE,
-    WRITE_ONLY,
-)
+from paimon_stream.options import PARTITION_INTERVAL, PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import tally_of
@@ -67,7 +59,7 @@ class AfterCommit:
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
     _oldest: Snapshot | None = None
-    _checked: int | None = None
+    _looked: int | None = None
     _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
@@ -92,62 +84,49 @@ class AfterCommit:
             self._failed(table, why)
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
+        outlives, options, oldest = changelog_outlives(table.options), table.options, self._oldest
+        if outlives and not self._warned:
+            self._warned = True
+            text = "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon."
+            _LOG.warning(text, table.location)
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
-        partitions, snapshots = self._checks_partitions(table, last), self._may_be_due(table, latest)
-        if tally_of(table.storage) is not None and not table.options.is_set(SNAPSHOT_EXPIRE_MODE):
-            self._due += snapshots
-            snapshots = snapshots and self._due % _OF_COMMITS == 1
-            if partitions or snapshots:
-                self._begin(table, last, partitions, snapshots, latest)
-        elif any(due := self._may_begin(table, partitions, snapshots, latest)):
-            worker = self._begin(table, last, *due)
-            if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-                worker.join(self.wait_seconds)
-
-    def _begin(self, table: Table, last: Snapshot | None, *due: Any) -> threading.Thread:
-        self._worker = threading.Thread(target=self._work, args=(table, last, *due), daemon=True)
+        waits = tally_of(table.storage) is None or options.is_set(SNAPSHOT_EXPIRE_MODE)
+        now = self.runtime.clock.now_millis()
+        if self._looked is None:  # streams that begin together do not look for partitions at the same time
+            self._looked = now - self.runtime.rng.below(options.value(PARTITION_INTERVAL) or 1)
+        partitions = expires_after_commits(options, now - self._looked)
+        if not partitions:
+            known = oldest is not None and latest is not None and oldest.id <= latest
+            if (
+                outlives
+                or (known and not self._is_due(table, latest))
+                or (waits and not self._may_begin(table, latest))
+            ):
+                return
+            self._due += not waits
+            if not waits and self._due % _OF_COMMITS != 1:
+                return
+        look = () if waits and not partitions else (latest,)
+        self._worker = threading.Thread(target=self._work, args=(table, last, partitions, *look), daemon=True)
         _WORKERS.add(self._worker)
         self._worker.start()
-        return self._worker
+        if waits and options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+            self._worker.join(self.wait_seconds)
 
-    def _checks_partitions(self, table: Table, last: Snapshot | None) -> bool:
-        """Whether partitions may expire now. Streams that begin together do not check at the same time."""
-        options, now = table.options, self.runtime.clock.now_millis()
-        if not options.is_set(PARTITION_EXPIRATION_TIME) or options.is_set(STRICT_MODE):
-            return False
-        interval = options.value(PARTITION_INTERVAL)
-        if self._checked is None:
-            self._checked = now - (self.runtime.rng.below(interval) if interval else 0)
-        ends = last is not None and last.commit_identifier == BATCH_IDENTIFIER and options.value(END_INPUT_CHECK)
-        return ends or interval == 0 or now > self._checked + interval
-
-    def _may_be_due(self, table: Table, latest: int | None) -> bool:
-        """Whether snapshots may expire, as far as that is known without a look."""
-        if changelog_outlives(table.options):
-            if not self._warned:
-                self._warned = True
-                _LOG.warning(
-                    "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
-                    table.location,
-                )
-            return False
-        oldest = self._oldest
-        return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
-
-    def _may_begin(self, table: Table, partitions: bool, snapshots: bool, latest: int | None) -> tuple[bool, bool]:
-        """Whether each is due and nothing forbids it. Raises `StorageError`, `FormatError`."""
-        store = self._snapshots(table)
-        if snapshots and (self._oldest is None or not store.exists(self._oldest.id)):
-            earliest = store.earliest_id()
-            self._oldest = None if earliest is None else store.find(earliest)
-        snapshots = snapshots and self._is_due(table, latest)
-        free = (partitions or snapshots) and not self._waits_for_rollback(table)
-        return partitions and free, snapshots and free
+    def _may_begin(self, table: Table, latest: int | None) -> bool:
+        """Whether snapshots are due and nothing forbids it. Raises `StorageError`, `FormatError`."""
+        snapshots = self._snapshots(table)
+        if self._oldest is None or not snapshots.exists(self._oldest.id):
+            earliest = snapshots.earliest_id()
+            self._oldest = None if earliest is None else snapshots.find(earliest)
+        return self._is_due(table, latest) and not self._waits_for_rollback(table)
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
-        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest=oldest, latest=latest)
+        if oldest is None or changelog_outlives(table.options):
+            return False
+        return expiry_is_due(table, snapshots, self.runtime, oldest=oldest, latest=latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""
@@ -164,23 +143,20 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _work(
-        self, table: Table, last: Snapshot | None, partitions: bool, snapshots: bool, *latest: int | None
-    ) -> None:
-        """Expires tags and snapshots, and partitions between them; with `latest`, only after a look what may begin."""
+    def _work(self, table: Table, last: Snapshot | None, partitions: bool, *latest: int | None) -> None:
+        """Expires tags, partitions and snapshots. With `latest`, a look tells whether tags and snapshots may expire."""
+        snapshots = True
         try:
-            if latest:
-                partitions, snapshots = self._may_begin(table, partitions, snapshots, *latest)
+            snapshots = not latest or self._may_begin(table, *latest)
             if snapshots:
                 expire_tags(table, runtime=self.runtime)
         except Exception as why:  # noqa: BLE001  the rest expires all the same
             self._failed(table, why)
         try:
-            if partitions:
-                self._checked = self.runtime.clock.now_millis()
-                gone = expire_partitions(table, runtime=self.runtime).partitions
-                if gone:
-                    _LOG.info("%s: expired %d partitions.", table.location, len(gone))
+            if partitions and not self._waits_for_rollback(table):
+                self._looked = self.runtime.clock.now_millis()
+                dropped = expire_partitions(table, runtime=self.runtime).partitions
+                _LOG.info("%s: %d partitions expired.", table.location, len(dropped))
         except Exception as why:  # noqa: BLE001  as above
             self._failed(table, why)
         if not snapshots:

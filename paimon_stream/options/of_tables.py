@@ -16,6 +16,7 @@ from paimon_stream.options.option import (
     size,
     switch,
     text,
+    time_form,
 )
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
@@ -115,39 +116,27 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
 MANIFEST_DROP_DELETE_STATS = switch(
     "manifest.delete-file-drop-stats", "Java stores no statistics for deleted files. This release stores them."
 )
-PARTITION_EXPIRATION_TIME = Option(
-    "partition.expiration-time", duration, None, "Partitions that are older are dropped."
-)
+PARTITION_EXPIRATION_TIME = Option("partition.expiration-time", duration, None, "Older partitions are dropped.")
 PARTITION_STRATEGY = Option(
-    "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time",
-    "values-time: a partition is as old as the time in its values. update-time: as old as its newest file.",
-)  # fmt: skip
+    "partition.expiration-strategy",
+    one_of("values-time", "update-time"),
+    "values-time",
+    "What a partition's age is of.",
+)
 PARTITION_INTERVAL = Option(
-    "partition.expiration-check-interval", duration, "1 h", "How often streams expire partitions."
+    "partition.expiration-check-interval", duration, "1 h", "How often streams drop partitions."
 )
-PARTITION_MAX_NUM = Option(
-    "partition.expiration-max-num", positive, "100", "At most so many partitions expire at once."
-)
-PARTITION_BATCH_SIZE = Option("partition.expiration-batch-size", integer, None, "At most so many expire in a snapshot.")
-PARTITION_FORMATTER = Option(
-    "partition.timestamp-formatter",
-    text,
-    None,
-    "Form of partition times, such as yyyyMMdd. If not set: yyyy-M-d[ H:m:s].",
+PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most so many partitions expire at once.")
+PARTITION_BATCH = Option("partition.expiration-batch-size", integer, None, "At most so many expire in one snapshot.")
+PARTITION_FORM = Option(
+    "partition.timestamp-formatter", time_form, None, "yyyyMMdd or so. Default: yyyy-M-d[ H:m:s[.S]]."
 )
 PARTITION_PATTERN = Option(
-    "partition.timestamp-pattern",
-    text,
-    None,
-    "Such as $dt $hour:00:00. If not set: the first partition column's value.",
+    "partition.timestamp-pattern", text, None, "$dt $hour:00:00 or so. Default: the first column."
 )
-OF_PARTITION_EXPIRY = (
-    PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MAX_NUM, PARTITION_BATCH_SIZE, PARTITION_FORMATTER,
-    PARTITION_PATTERN,
+OF_PARTITIONS = (
+    PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
 )  # fmt: skip
-END_INPUT_CHECK = switch(
-    "end-input.check-partition-expire", "Batch writes expire partitions, whatever the interval is."
-)
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
     "commit.timeout", duration, "10 min",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.maintenance.partition_times import TimeFormat
+from paimon_stream.maintenance.expire_partitions import nanos_of
+from paimon_stream.options import Options
 
 EPOCH = dt.datetime(1970, 1, 1)
 TEXTS = (
@@ -38,7 +39,8 @@ def test_the_same_texts_name_the_same_times(java: Any, pattern: str | None) -> N
     array = java._jvm.java.util.ArrayList
     keys = array()
     keys.add("dt")
-    ours, theirs, times = {}, {}, TimeFormat(pattern)
+    ours, theirs = {}, {}
+    options = Options({} if pattern is None else {"partition.timestamp-formatter": pattern})
     for text in TEXTS:
         values = array()
         values.add(text)
@@ -48,7 +50,7 @@ def test_the_same_texts_name_the_same_times(java: Any, pattern: str | None) -> N
             theirs[text] = found.toEpochSecond(zone) * 10**9 + found.getNano()
         except Exception:  # noqa: BLE001
             theirs[text] = None
-        ours[text] = times.nanos(text)
+        ours[text] = nanos_of(text, options)
     assert ours == theirs
 
 
