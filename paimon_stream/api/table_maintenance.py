@@ -65,16 +65,8 @@ class TableMaintenance(LoadedTable):
         dry_run = given.flag("dry_run", dry_run)
         protect_streams = given.flag("protect_streams", protect_streams)
         given.function("progress", progress)
-        return expire_snapshots(
-            self._newest(),
-            retain_max,
-            retain_min,
-            older_than,
-            max_deletes,
-            dry_run,
-            protect_streams=protect_streams,
-            progress=progress,
-        )
+        limits = (retain_max, retain_min, older_than, max_deletes, dry_run)
+        return expire_snapshots(self._newest(), *limits, protect_streams=protect_streams, progress=progress)
 
     def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
         """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
@@ -147,14 +139,14 @@ class TableMaintenance(LoadedTable):
         dry_run = given.flag("dry_run", dry_run)
         return recommit(self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run)
 
-    def expire_partitions(self, options: Any = None, *, dry_run: bool = False) -> PartitionExpiryReport:
+    def expire_partitions(
+        self, options: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> PartitionExpiryReport:
         """Drops the partitions that are older than `partition.expiration-time`, at most `partition.expiration-max-num`
-        of them, in the order of their values. Earlier snapshots keep the rows until they expire. `options` are those of
-        the table that begin with `partition.expiration-` or `partition.timestamp-`, for this call alone.
-
-        Raises `InvalidOption`, also if the table has no partitions or no expiration time, `CommitContended` while a
-        rollback is under way, and the errors of `drop_partitions`. Then the partitions of `snapshots` before are gone.
-        """
+        of them. Earlier snapshots keep the rows until they expire. `options` are those of the table that begin
+        with `partition.expiration-` or `partition.timestamp-`, for this call alone. A dry run writes nothing. Raises
+        `InvalidOption`, also if there are no partitions or no time, and the errors of `drop_partitions` and of
+        `delete_tag`; snapshots that were published before stay."""
         dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
         return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
 
@@ -162,14 +154,10 @@ class TableMaintenance(LoadedTable):
         """The options that are given for one call. Raises `InvalidOption` for others than those that are allowed."""
         known = [one.key for one in allowed]
         asked = self._given.mapping("options", options, f"{{{known[0]!r}: '2'}}", texts=True)
-        for key in asked:
-            if key not in known:
-                raise InvalidOption(
-                    f"{self.location}: option {key!r} cannot be set for one call. "
-                    f"{did_you_mean(key, known) or 'Such options are ' + ', '.join(known) + '.'}",
-                    table=self.location,
-                    option=key,
-                )
+        for key in (one for one in asked if one not in known):
+            cure = did_you_mean(key, known) or f"Such options are {', '.join(known)}."
+            text = f"{self.location}: option {key!r} cannot be set for one call. {cure}"
+            raise InvalidOption(text, table=self.location, option=key)
         return asked
 
     # -- keeping it healthy -----------------------------------------------------------------------

@@ -49,14 +49,8 @@ def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitRepor
     snapshot = None if report is None else report.snapshot_id
     files = preview.files if report is None else report.counts.files_deleted
     rows = preview.rows if report is None else report.counts.records_appended
-    document = session.document(
-        dry_run=not yes,
-        snapshot_id=snapshot,
-        partitions=preview.partitions,
-        files=files,
-        rows=rows,
-        bytes=preview.bytes,
-    )
+    what = {"partitions": preview.partitions, "files": files, "rows": rows, "bytes": preview.bytes}
+    document = session.document(dry_run=not yes, snapshot_id=snapshot, **what)
     if not preview.files:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
     parts = [partition_text(one) for one in preview.values[:_SHOWN] if one]

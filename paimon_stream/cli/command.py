@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -221,8 +221,9 @@ def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-_OPTION_HELP: Final = "Set one of the table's options for this call. Can be given several times."
-OPTION = click.Option(["--option"], multiple=True, metavar="KEY=VALUE", help=_OPTION_HELP)
+OPTION = click.Option(
+    ["--option"], multiple=True, metavar="KEY=VALUE", help="Set an option of the table for this call."
+)
 """The option by which options of the table are set for one call."""
 
 YES = click.Option(["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do.")

@@ -20,10 +20,10 @@ from typing import Final
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
-from paimon_stream.maintenance.expire_partitions import expire_partitions, expires_after_commits
+from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
-from paimon_stream.options import PARTITION_INTERVAL, PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
+from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import tally_of
@@ -59,7 +59,7 @@ class AfterCommit:
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
     _oldest: Snapshot | None = None
-    _looked: int | None = None
+    _dropped: int | None = None
     _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
@@ -92,17 +92,10 @@ class AfterCommit:
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
         waits = tally_of(table.storage) is None or options.is_set(SNAPSHOT_EXPIRE_MODE)
-        now = self.runtime.clock.now_millis()
-        if self._looked is None:  # streams that begin together do not look for partitions at the same time
-            self._looked = now - self.runtime.rng.below(options.value(PARTITION_INTERVAL) or 1)
-        partitions = expires_after_commits(options, now - self._looked)
+        partitions, self._dropped = is_time(options, self.runtime, self._dropped)
         if not partitions:
-            known = oldest is not None and latest is not None and oldest.id <= latest
-            if (
-                outlives
-                or (known and not self._is_due(table, latest))
-                or (waits and not self._may_begin(table, latest))
-            ):
+            known = outlives or (oldest is not None and latest is not None and oldest.id <= latest)
+            if (known and not self._is_due(table, latest)) or (waits and not self._may_begin(table, latest)):
                 return
             self._due += not waits
             if not waits and self._due % _OF_COMMITS != 1:
@@ -154,7 +147,7 @@ class AfterCommit:
             self._failed(table, why)
         try:
             if partitions and not self._waits_for_rollback(table):
-                self._looked = self.runtime.clock.now_millis()
+                self._dropped = self.runtime.clock.now_millis()
                 dropped = expire_partitions(table, runtime=self.runtime).partitions
                 _LOG.info("%s: %d partitions expired.", table.location, len(dropped))
         except Exception as why:  # noqa: BLE001  as above
@@ -162,12 +155,8 @@ class AfterCommit:
         if not snapshots:
             return
         try:
-            report = expire_snapshots(
-                table,
-                user=None if last is None else last.commit_user,
-                last_of_user=None if last is None else last.id,
-                runtime=self.runtime,
-            )
+            user, newest = (None, None) if last is None else (last.commit_user, last.id)
+            report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
         except Exception as why:  # noqa: BLE001  as above
             self._failed(table, why)
             return
@@ -175,14 +164,8 @@ class AfterCommit:
         self.expired += len(report.snapshots)
         self._notify(report)
         if report.snapshots:
-            _LOG.info(
-                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
-                table.location,
-                report.snapshots[0],
-                report.snapshots[-1],
-                sum(report.files.values()),
-                report.millis,
-            )
+            text, files = "%s: expired snapshots %d to %d, %d files, in %.0f ms.", sum(report.files.values())
+            _LOG.info(text, table.location, report.snapshots[0], report.snapshots[-1], files, report.millis)
 
     def _notify(self, report: ExpireReport | None) -> None:
         if self.on_expiry is not None:

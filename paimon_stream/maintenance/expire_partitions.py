@@ -49,10 +49,14 @@ class PartitionExpiryReport(Report):
     dry_run: bool
 
 
-def expires_after_commits(options: Options, millis: int) -> bool:
-    """Whether commits expire partitions and the last time was so many milliseconds ago that it is time again."""
-    interval = options.value(PARTITION_INTERVAL)
-    return options.is_set(_TIME) and not options.is_set(STRICT_MODE) and (interval == 0 or millis > interval)
+def is_time(options: Options, runtime: Runtime, last: int | None) -> tuple[bool, int | None]:
+    """Whether partitions expire after this commit, and when they did for the last time (milliseconds). The first time
+    of a run is a random part of the interval earlier, so that runs that begin together do not expire together."""
+    if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
+        return False, last
+    now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
+    last = now - runtime.rng.below(interval or 1) if last is None else last
+    return interval == 0 or now > last + interval, last
 
 
 def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> PartitionExpiryReport:
@@ -65,11 +69,8 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
         refuse_while_pinned(table.storage, "no partition expired")
     manifests, latest = ManifestStore(table.storage), SnapshotStore(table.storage, runtime).latest()
     base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
-    cutoff, by_files = (
-        (runtime or system()).clock.local_millis() - options.value(_TIME),
-        options.value(_STRATEGY) != "values-time",
-    )
-    newest = _newest_files(manifests, base)
+    cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
+    newest, by_files = _newest_files(manifests, base), options.value(_STRATEGY) == "update-time"
     old = [row for row, at in newest.items() if at < cutoff] if by_files else _before(table, newest, cutoff)
     null = table.layout.default_name
     old.sort(key=lambda row: ",".join(null if one is None else one for one in _texts(table, row)).encode("utf-16-be"))
@@ -79,10 +80,8 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     for rows in in_groups(old, size if size > 0 else len(old) + 1):
         cleared = PartitionFilter(table.partition_types, rows=rows)
         source = OverwriteSource(manifests, cleared, Changes(), cutoff if by_files else _NEVER)
-        if dry_run:
-            source.at(base)
-        else:
-            snapshots.append(commit.clear(source).snapshot_id)
+        source.at(base)
+        snapshots += [] if dry_run else [commit.clear(source).snapshot_id]
         gone += source.gone
     dropped = {entry.partition for entry in gone}
     return PartitionExpiryReport(
@@ -110,15 +109,14 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
     pattern = options.value(_PATTERN) if options.is_set(_PATTERN) else f"${keys[0]}"
     before, unread = [], []
     for row in rows:
-        texts = _texts(table, row)[: None if options.is_set(_PATTERN) else 1]
-        text = pattern
+        texts, text = _texts(table, row)[: None if options.is_set(_PATTERN) else 1], pattern
         for key, value in zip(keys, texts, strict=False):
             text = text.replace(f"${key}", value or "")
-        nanos = None if None in texts else nanos_of(text, options)
-        if nanos is not None and nanos < millis * 1_000_000:
-            before.append(row)
-        elif nanos is None and None not in texts:
+        nanos = nanos_of(text, options)
+        if None not in texts and nanos is None:
             unread.append(text)
+        elif None not in texts and nanos is not None and nanos < millis * 1_000_000:
+            before.append(row)
     if unread:
         text = "%s: %d partitions do not expire: %r is no time of the form %s. A DATE is none, either: set %s."
         form = options.get(_FORM.key, "yyyy-M-d[ H:m:s[.S]]")
@@ -131,8 +129,7 @@ def nanos_of(text: str, options: Options) -> int | None:
     for a text that names no time, as one whose year has a sign. Raises `InvalidOption`."""
     strict = options.is_set(_FORM)
     match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
-    digits = match.groupdict() if match else {}
-    found = {name: int(given.ljust(9, "0") if name == "S" else given) for name, given in digits.items() if given}
+    found = {k: int(v.ljust(9, "0") if k == "S" else v) for k, v in (match.groupdict() if match else {}).items() if v}
     year = 2000 + found["Y"] if "Y" in found else found.get("u", found.get("y", -1))
     if not (0 <= year < 10**9 and {"M", "d"} <= found.keys()):
         return None

@@ -118,22 +118,14 @@ MANIFEST_DROP_DELETE_STATS = switch(
 )
 PARTITION_EXPIRATION_TIME = Option("partition.expiration-time", duration, None, "Older partitions are dropped.")
 PARTITION_STRATEGY = Option(
-    "partition.expiration-strategy",
-    one_of("values-time", "update-time"),
-    "values-time",
-    "What a partition's age is of.",
-)
-PARTITION_INTERVAL = Option(
-    "partition.expiration-check-interval", duration, "1 h", "How often streams drop partitions."
-)
+    "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time",
+    "values-time: a partition is as old as the time in its values. update-time: as old as its newest file.",
+)  # fmt: skip
+PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often streams drop them.")
 PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most so many partitions expire at once.")
 PARTITION_BATCH = Option("partition.expiration-batch-size", integer, None, "At most so many expire in one snapshot.")
-PARTITION_FORM = Option(
-    "partition.timestamp-formatter", time_form, None, "yyyyMMdd or so. Default: yyyy-M-d[ H:m:s[.S]]."
-)
-PARTITION_PATTERN = Option(
-    "partition.timestamp-pattern", text, None, "$dt $hour:00:00 or so. Default: the first column."
-)
+PARTITION_FORM = Option("partition.timestamp-formatter", time_form, None, "Form of times; else yyyy-M-d[ H:m:s[.S]].")
+PARTITION_PATTERN = Option("partition.timestamp-pattern", text, None, "$dt $hour:00:00 or so; else the first column.")
 OF_PARTITIONS = (
     PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
 )  # fmt: skip

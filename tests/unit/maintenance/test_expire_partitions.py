@@ -28,6 +28,7 @@ from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
 from tests.kits.streams import Stream
+from tests.kits.trips import TripStorage
 
 DAY = 86_400_000
 HOUR = 3_600_000
@@ -410,6 +411,17 @@ def test_partitions_expire_before_snapshots_do() -> None:
     assert not bench.storage.exists("dt=2000-01-01/bucket-0/f-2000-01-01")
 
 
+def test_in_an_object_store_no_commit_waits_for_it() -> None:
+    bench = bench_of("2000-01-01", options=EACH)
+    storage, after = TripStorage(bench.storage), AfterCommit(runtime=bench.runtime)
+    bench.table = replace(bench.table, storage=storage)
+    commits(bench, after, [100])
+    assert after._worker is not None
+    after._worker.join(10)
+    assert (len(overwrites(bench)), after.failures) == (1, 0)
+    bench.audit(["c100"])
+
+
 def test_a_rollback_delays_it_to_the_next_commit(caplog: pytest.LogCaptureFixture) -> None:
     bench = bench_of("2000-01-01", options={"partition.expiration-check-interval": "1 h"})
     bench.runtime = replace(bench.runtime, rng=_Rng(0))
@@ -441,10 +453,17 @@ def test_an_expiry_that_fails_at_any_operation_fails_no_commit(caplog: pytest.Lo
     assert at > 20
 
 
+def test_a_batch_without_rows_expires_partitions_as_well() -> None:
+    bench = bench_of("2000-01-01", options=EACH)
+    after = AfterCommit(runtime=bench.runtime)
+    after.after_nothing(bench.table)
+    assert (len(overwrites(bench)), after.failures) == (1, 0)
+
+
 def test_a_formatter_that_is_not_read_fails_no_commit_and_snapshots_expire(caplog: pytest.LogCaptureFixture) -> None:
     keep = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     bench = bench_of("2000-01-01", options={**EACH, **keep})
     after = AfterCommit(runtime=bench.runtime)
-    commits(bench, after, [100], **{"partition_timestamp__formatter": "yyyy-MMM-dd"})
+    commits(bench, after, [100], partition_timestamp__formatter="yyyy-MMM-dd")
     assert (after.failures, bench.snapshots.ids(), overwrites(bench)) == (1, [2], [])
     assert "'MMM' is not read here" in caplog.text
