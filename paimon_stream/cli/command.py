@@ -222,7 +222,7 @@ def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
 
 
 OPTION = click.Option(
-    ["--option"], multiple=True, metavar="KEY=VALUE", help="Set an option of the table for this call."
+    ["--option"], multiple=True, metavar="KEY=VALUE", help="Set an option for this call. Can be repeated."
 )
 """The option by which options of the table are set for one call."""
 

@@ -73,7 +73,12 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     newest, by_files = _newest_files(manifests, base), options.value(_STRATEGY) == "update-time"
     old = [row for row, at in newest.items() if at < cutoff] if by_files else _before(table, newest, cutoff)
     null = table.layout.default_name
-    old.sort(key=lambda row: ",".join(null if one is None else one for one in _texts(table, row)).encode("utf-16-be"))
+
+    def name(row: bytes) -> bytes:
+        """Java sorts texts by their UTF-16."""
+        return ",".join(null if one is None else one for one in _texts(table, row)).encode("utf-16-be", "surrogatepass")
+
+    old.sort(key=name)
     del old[options.value(_MOST) :]
     size = options.value(_BATCH) if options.is_set(_BATCH) else 0
     gone, snapshots = list[ManifestEntry](), list[int | None]()

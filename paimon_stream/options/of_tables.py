@@ -121,7 +121,7 @@ PARTITION_STRATEGY = Option(
     "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time",
     "values-time: a partition is as old as the time in its values. update-time: as old as its newest file.",
 )  # fmt: skip
-PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often streams drop them.")
+PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often partitions expire.")
 PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most so many partitions expire at once.")
 PARTITION_BATCH = Option("partition.expiration-batch-size", integer, None, "At most so many expire in one snapshot.")
 PARTITION_FORM = Option("partition.timestamp-formatter", time_form, None, "Form of times; else yyyy-M-d[ H:m:s[.S]].")
