@@ -6,7 +6,6 @@ from typing import Any
 
 from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
-from paimon_stream.format.entries import FileKind
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
@@ -36,10 +35,8 @@ def preview_clearing(table: Table, partitions: Iterable[Mapping[str, Any]] | Non
     else:
         planned = plan_drop(table, manifests, partitions)
     latest = SnapshotStore(table.storage).latest()
-    if latest is None:
-        return Cleared()
-    changes = planned.source.at(Base(snapshot=latest, metas=manifests.base_and_delta(latest)))
-    gone = [entry for entry in changes.entries if entry.kind is FileKind.DELETE]
+    planned.source.at(Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest)))
+    gone = planned.source.gone
     rows = sorted((table.layout.partition(one), one) for one in {entry.partition for entry in gone})
     return Cleared(
         partitions=tuple(sorted({folder for folder, _ in rows})),

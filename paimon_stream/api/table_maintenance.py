@@ -1,6 +1,6 @@
 """The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification, manifests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from paimon_stream.api.loaded_table import LoadedTable
@@ -10,6 +10,7 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
+from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
@@ -17,7 +18,7 @@ from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import did_you_mean
+from paimon_stream.options import OF_PARTITIONS, Option, did_you_mean
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
@@ -65,16 +66,8 @@ class TableMaintenance(LoadedTable):
         dry_run = given.flag("dry_run", dry_run)
         protect_streams = given.flag("protect_streams", protect_streams)
         given.function("progress", progress)
-        return expire_snapshots(
-            self._newest(),
-            retain_max,
-            retain_min,
-            older_than,
-            max_deletes,
-            dry_run,
-            protect_streams=protect_streams,
-            progress=progress,
-        )
+        limits = (retain_max, retain_min, older_than, max_deletes, dry_run)
+        return expire_snapshots(self._newest(), *limits, protect_streams=protect_streams, progress=progress)
 
     def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
         """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
@@ -153,6 +146,27 @@ class TableMaintenance(LoadedTable):
         dry_run = given.flag("dry_run", dry_run)
         return recommit(self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run)
 
+    def expire_partitions(
+        self, options: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> PartitionExpiryReport:
+        """Drops the partitions that are older than `partition.expiration-time`, at most `partition.expiration-max-num`
+        of them. Earlier snapshots keep the rows until they expire. `options` are those of the table that begin
+        with `partition.expiration-` or `partition.timestamp-`, for this call alone. A dry run writes nothing. Raises
+        `InvalidOption`, also if there are no partitions or no time, and the errors of `drop_partitions` and of
+        `delete_tag`; snapshots that were published before stay."""
+        dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
+        return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
+
+    def _of_call(self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]) -> dict[str, str]:
+        """The options that are given for one call. Raises `InvalidOption` for others than those that are allowed."""
+        known = [one.key for one in allowed]
+        asked = self._given.mapping("options", options, f"{{{known[0]!r}: '2'}}", texts=True)
+        for key in (one for one in asked if one not in known):
+            cure = did_you_mean(key, known) or f"Such options are {', '.join(known)}."
+            text = f"{self.location}: option {key!r} cannot be set for one call. {cure}"
+            raise InvalidOption(text, table=self.location, option=key)
+        return asked
+
     # -- keeping it healthy -----------------------------------------------------------------------
 
     def remove_orphan_files(
@@ -220,9 +234,7 @@ class TableMaintenance(LoadedTable):
         given.function("progress", progress)
         example = "a list of partitions such as [{'dt': '2024-02-29'}]"
         specs = None if partitions is None else given.items("partitions", partitions, Mapping, example)
-        asked = given.mapping("options", options, "{'compaction.min.file-num': '2'}", texts=True)
-        known = [one.key for one in OF_CALLS]
-        for key in asked:
+        for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
                 raise UnsupportedFeature(
                     f"{self.location}: {key} asks for a compaction that sorts rows, which this release does not "
@@ -230,13 +242,7 @@ class TableMaintenance(LoadedTable):
                     table=self.location,
                     option=key,
                 )
-            if key not in known:
-                raise InvalidOption(
-                    f"{self.location}: option {key!r} cannot be set for one compaction. "
-                    f"{did_you_mean(key, known) or 'Such options are ' + ', '.join(known) + '.'}",
-                    table=self.location,
-                    option=key,
-                )
+        asked = self._of_call(options, OF_CALLS)
         return compact(
             lambda: load_table(self._storage, asked),
             full=full,

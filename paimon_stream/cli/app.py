@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "delete": ("delete_rows", "Delete the rows that fulfil a condition."),
     "truncate": ("clear", "Clear the whole table."),
     "drop-partition": ("clear", "Clear some partitions."),
+    "expire-partitions": ("clear", "Drop partitions that are too old."),
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
 """The module of each command in this package, and its line in the list of commands, which is 80 columns wide."""

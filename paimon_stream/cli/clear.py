@@ -1,14 +1,14 @@
-"""`truncate`, `drop-partition`."""
+"""`truncate`, `drop-partition`, `expire-partitions`."""
 
 from collections.abc import Callable
 
 import click
 
 from paimon_stream.api.preview import Cleared, preview_clearing
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, pairs_of, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
-from paimon_stream.cli.text import count, size
+from paimon_stream.cli.text import count, listed, size
 from paimon_stream.commit.report import CommitReport
 
 _SHOWN = 20
@@ -33,19 +33,24 @@ def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> 
     return _cleared(session, preview, lambda: session.table.drop_partitions(specs), yes)
 
 
+@table_command(example="expire-partitions --yes /data/shop.db/orders", params=(OPTION, YES))
+def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> Answer:
+    """Drops the partitions that are older than the table's partition.expiration-time. Earlier snapshots keep the rows
+    until they expire. Without --yes it only shows what would expire."""
+    report = session.table.expire_partitions(pairs_of(option, "--option"), dry_run=not yes)
+    found, verb = report.partitions, "expired" if yes else "would expire"
+    what = f"{count(len(found), 'partition')} with {count(report.files, 'file')} and {count(report.rows, 'row')} {verb}"
+    text = f"{what}: {listed(map(partition_text, found))}." if found else "No partition has to expire."
+    return changed_answer(report.to_json(), [text], done=yes, something=bool(found))
+
+
 def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitReport], yes: bool) -> Answer:
     report = clear() if yes and preview.files else None
     snapshot = None if report is None else report.snapshot_id
     files = preview.files if report is None else report.counts.files_deleted
     rows = preview.rows if report is None else report.counts.records_appended
-    document = session.document(
-        dry_run=not yes,
-        snapshot_id=snapshot,
-        partitions=preview.partitions,
-        files=files,
-        rows=rows,
-        bytes=preview.bytes,
-    )
+    what = {"partitions": preview.partitions, "files": files, "rows": rows, "bytes": preview.bytes}
+    document = session.document(dry_run=not yes, snapshot_id=snapshot, **what)
     if not preview.files:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
     parts = [partition_text(one) for one in preview.values[:_SHOWN] if one]

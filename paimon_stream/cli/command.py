@@ -221,6 +221,11 @@ def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+OPTION = click.Option(
+    ["--option"], multiple=True, metavar="KEY=VALUE", help="Set an option for this call. Can be repeated."
+)
+"""The option by which options of the table are set for one call."""
+
 YES = click.Option(["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do.")
 """The option of commands that change or delete something."""
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from paimon_stream.cli.columns import Column, Listing
-from paimon_stream.cli.command import YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, pairs_of, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
@@ -36,12 +36,7 @@ _SORTING: Final = ("order-strategy", "order-by")
             metavar="COLUMN=VALUE[,…]",
             help="Compact only the partitions that have these values. Can be given several times.",
         ),
-        click.Option(
-            ["--option"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Set an option of this compaction, such as compaction.min.file-num=2. Can be given several times.",
-        ),
+        OPTION,
         *(click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True) for one in _SORTING),
         click.Option(["--dry-run"], is_flag=True, help="Only show what it would do, as without --yes."),
         YES,

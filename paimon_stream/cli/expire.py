@@ -45,17 +45,9 @@ def expire(
     """Expires old snapshots, and deletes the files that only they need. For limits that are not given, the
     table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
     what would expire."""
-    cutoff = None if older_than is None else _moment(older_than)
+    limits = (retain_max, retain_min, None if older_than is None else _moment(older_than), max_deletes, not yes)
     with progress() as reporter:
-        report = session.table.expire_snapshots(
-            retain_max,
-            retain_min,
-            cutoff,
-            max_deletes,
-            dry_run=not yes,
-            protect_streams=protect_streams,
-            progress=reporter,
-        )
+        report = session.table.expire_snapshots(*limits, protect_streams=protect_streams, progress=reporter)
     ids = report.snapshots
     if not ids:
         said = "No snapshot has to expire."

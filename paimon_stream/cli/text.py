@@ -98,6 +98,7 @@ COMMAND_OF: Final = {
     "delete": "delete",
     "delete_tag": "tag delete",
     "drop_partitions": "drop-partition",
+    "expire_partitions": "expire-partitions",
     "expire_snapshots": "expire",
     "files": "files",
     "rebuild_index": "rebuild-index",

@@ -67,9 +67,14 @@ class Overwrite:
 
 
 class OverwriteSource:
-    """The changes of one overwrite on any base: a `ChangeSource`."""
+    """The changes of one overwrite on any base: a `ChangeSource`. `gone` are the files that the newest attempt removes.
+    Partitions with a file that was created at `spared` (local milliseconds) or later stay as they are."""
 
-    def __init__(self, manifests: ManifestStore, cleared: PartitionFilter, written: Changes) -> None:
+    def __init__(
+        self, manifests: ManifestStore, cleared: PartitionFilter, written: Changes, spared: int = 2**63
+    ) -> None:
+        self.gone: list[ManifestEntry] = []
+        self._spared = spared
         self._manifests = manifests
         self._cleared = cleared
         self._written = written
@@ -78,10 +83,14 @@ class OverwriteSource:
     def at(self, base: Base) -> Changes:
         """A DELETE for each live file of the cleared partitions, then what was written. The index files of
         those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
-        gone = [replace(entry, kind=FileKind.DELETE) for entry in self._live(base) if entry.bucket >= 0]
-        known = {entry.identity for entry in gone}
+        live = self._live(base)
+        spared = {entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared}
+        dropped = (entry for entry in live if entry.bucket >= 0 and entry.partition not in spared)
+        self.gone = [replace(entry, kind=FileKind.DELETE) for entry in dropped]
+        known = {entry.identity for entry in self.gone}
         written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
-        return replace(self._written, entries=(*gone, *written), index=(*self._indexes(base), *self._written.index))
+        index = (one for one in self._indexes(base) if one.entry.partition not in spared)
+        return replace(self._written, entries=(*self.gone, *written), index=(*index, *self._written.index))
 
     def _live(self, base: Base) -> list[ManifestEntry]:
         """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt

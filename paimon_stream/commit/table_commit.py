@@ -16,7 +16,7 @@ from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
-from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
+from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
@@ -204,6 +204,11 @@ class TableCommit:
         commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
         manifests = ManifestStore(self._storage)
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
+
+    def clear(self, source: OverwriteSource) -> CommitReport:
+        """Publishes this overwrite without rows in one batch commit under a new user; if nothing is to be removed any
+        more, there is no snapshot. Raises the errors of `overwrite`."""
+        return self._overwrite(Overwrite(source=source, messages=(), always=False), None, None, None)
 
     def _overwrite(
         self, planned: Overwrite, identifier: int | None, watermark: int | None, properties: Mapping[str, str] | None

@@ -180,7 +180,7 @@ def partition_path(
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy)
-        text = "" if value is None else _text(type_, value, legacy)
+        text = "" if value is None else value_text(type_, value, legacy)
         parts.append(f"{escape(key)}={escape(default_name if is_blank(text) else text)}")
     return "/".join(parts)
 
@@ -207,7 +207,8 @@ def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = ""
     )
 
 
-def _text(type_: DataType, value: Any, legacy: bool) -> str:
+def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
+    """The text of a partition value in internal form. With `legacy` it is the one of Java's `toString`."""
     match type_.root:
         case TypeRoot.BOOLEAN:
             return "true" if value else "false"

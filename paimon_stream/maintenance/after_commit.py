@@ -1,4 +1,5 @@
-"""What a committer does for its table after it has published: automatic tags, expiry of tags and snapshots.
+"""What a committer does for its table after it has published: it creates automatic tags, and expires tags, partitions
+and snapshots.
 
 It never fails a commit, and it never delays the next one without a bound. It works in a thread of its own, at
 most one at a time, and a batch waits at most ten seconds for it. Unfinished work then continues beside the
@@ -21,6 +22,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import (
@@ -71,6 +73,7 @@ class AfterCommit:
     _warned: bool = False
     _waiting_for: str | None = None
     _tags_due_at: str | None = None
+    _dropped: int | None = None
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
@@ -94,23 +97,24 @@ class AfterCommit:
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
         if self._worker is not None and self._worker.is_alive():
             return  # the work after an earlier batch goes on
-        tags, expiry = self._tags_are_due(table, last), self._expiry_may_be_due(table, latest)
-        if tally_of(table.storage) is not None and not table.options.is_set(SNAPSHOT_EXPIRE_MODE):
-            self._due += expiry
-            if (expiry := expiry and self._due % _OF_COMMITS == 1) or tags:
-                self._begin(table, last, tags, expiry, latest)
-        elif (expiry := expiry and self._may_begin(table, latest)) or tags:
-            worker = self._begin(table, last, tags, expiry)
-            if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-                worker.join(self.wait_seconds)
-
-    def _begin(
-        self, table: Table, last: Snapshot | None, tags: bool, expiry: bool, *latest: int | None
-    ) -> threading.Thread:
-        self._worker = threading.Thread(target=self._work, args=(table, last, tags, expiry, *latest), daemon=True)
+        tags = self._tags_are_due(table, last)
+        partitions, self._dropped = is_time(table.options, self.runtime, self._dropped)
+        snapshots = self._snapshots_may_be_due(table, latest)
+        waits = tally_of(table.storage) is None or table.options.is_set(SNAPSHOT_EXPIRE_MODE)
+        if waits:
+            snapshots = snapshots and self._may_begin(table, latest)
+        else:
+            self._due += snapshots
+            snapshots = snapshots and self._due % _OF_COMMITS == 1
+        if not (tags or partitions or snapshots):
+            return
+        look = () if waits else (latest,)
+        work = (table, last, tags, partitions, snapshots, *look)
+        self._worker = threading.Thread(target=self._work, args=work, daemon=True)
         _WORKERS.add(self._worker)
         self._worker.start()
-        return self._worker
+        if waits and table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+            self._worker.join(self.wait_seconds)
 
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
         """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
@@ -120,7 +124,7 @@ class AfterCommit:
         moment = TagNames.of(table.options).moment(last)
         return moment is not None and (self._tags_due_at is None or moment.isoformat() >= self._tags_due_at)
 
-    def _expiry_may_be_due(self, table: Table, latest: int | None) -> bool:
+    def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
         """Whether snapshots may have to expire, as far as is known without a look."""
         if changelog_outlives(table.options):
             if not self._warned:
@@ -160,46 +164,44 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _work(self, table: Table, last: Snapshot | None, tags: bool, expiry: bool, *latest: int | None) -> None:
-        """Creates automatic tags, and expires tags and snapshots; with `latest`, only after a look whether that may
-        begin."""
+    def _work(
+        self, table: Table, last: Snapshot | None, tags: bool, partitions: bool, snapshots: bool, *latest: int | None
+    ) -> None:
+        """Creates tags, and expires tags, partitions and snapshots. With `latest`, tags and snapshots expire only after
+        a look whether that may begin."""
         try:
             if self._waits_for_rollback(table):
                 return
             if tags:
                 self._tags_due_at = create_automatic_tags(table, runtime=self.runtime).next_time
-            if not expiry or (latest and not self._may_begin(table, *latest)):
-                return
+            snapshots = snapshots and (not latest or self._may_begin(table, *latest))
         except Exception as why:  # noqa: BLE001  snapshots that were to be tagged must not expire
             self._failed(table, why)
             return
+        if snapshots and table.options.value(TAG_TIME_EXPIRE):
+            self._tried(table, lambda: expire_tags(table, runtime=self.runtime))
+        if partitions:
+            self._dropped = self.runtime.clock.now_millis()
+            self._tried(table, lambda: expire_partitions(table, runtime=self.runtime))
+        if snapshots:
+            self._tried(table, lambda: self._expire_snapshots(table, last))
+
+    def _tried(self, table: Table, act: Callable[[], object]) -> None:
+        """Does it. If it fails, the rest is done all the same."""
         try:
-            if table.options.value(TAG_TIME_EXPIRE):
-                expire_tags(table, runtime=self.runtime)
-        except Exception as why:  # noqa: BLE001  the snapshots expire all the same
+            act()
+        except Exception as why:  # noqa: BLE001  the commit stands
             self._failed(table, why)
-        try:
-            report = expire_snapshots(
-                table,
-                user=None if last is None else last.commit_user,
-                last_of_user=None if last is None else last.id,
-                runtime=self.runtime,
-            )
-        except Exception as why:  # noqa: BLE001  as above
-            self._failed(table, why)
-            return
+
+    def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
+        user, newest = (None, None) if last is None else (last.commit_user, last.id)
+        report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
         self.last_report = report
         self.expired += len(report.snapshots)
         self._notify(report)
         if report.snapshots:
-            _LOG.info(
-                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
-                table.location,
-                report.snapshots[0],
-                report.snapshots[-1],
-                sum(report.files.values()),
-                report.millis,
-            )
+            text, files = "%s: expired snapshots %d to %d, %d files, in %.0f ms.", sum(report.files.values())
+            _LOG.info(text, table.location, report.snapshots[0], report.snapshots[-1], files, report.millis)
 
     def _notify(self, report: ExpireReport | None) -> None:
         if self.on_expiry is not None:

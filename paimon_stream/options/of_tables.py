@@ -16,6 +16,7 @@ from paimon_stream.options.option import (
     size,
     switch,
     text,
+    time_form,
     zone,
 )
 
@@ -116,6 +117,19 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
 MANIFEST_DROP_DELETE_STATS = switch(
     "manifest.delete-file-drop-stats", "Java stores no statistics for deleted files. This release stores them."
 )
+PARTITION_EXPIRATION_TIME = Option("partition.expiration-time", duration, None, "Older partitions are dropped.")
+PARTITION_STRATEGY = Option(
+    "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time",
+    "values-time: a partition is as old as the time in its values. update-time: as old as its newest file.",
+)  # fmt: skip
+PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often partitions expire.")
+PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most so many partitions expire at once.")
+PARTITION_BATCH = Option("partition.expiration-batch-size", integer, None, "At most so many expire in one snapshot.")
+PARTITION_FORM = Option("partition.timestamp-formatter", time_form, None, "Form of times; else yyyy-M-d[ H:m:s[.S]].")
+PARTITION_PATTERN = Option("partition.timestamp-pattern", text, None, "$dt $hour:00:00 or so; else the first column.")
+OF_PARTITIONS = (
+    PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
+)  # fmt: skip
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
     "commit.timeout", duration, "10 min",

@@ -1,6 +1,6 @@
 """The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
 
-from paimon_stream.options.option import Option, duration, one_of, size, switch, text, word
+from paimon_stream.options.option import Option, one_of, size, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
@@ -44,7 +44,4 @@ ICEBERG_STORAGE = Option(
 EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast",
     "Columns are only widened, never cast to a narrower type, and a warning says so.",
-)
-PARTITION_EXPIRATION_TIME = Option(
-    "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
 )

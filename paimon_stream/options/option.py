@@ -165,6 +165,32 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+_FORM_TOKEN: Final = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL)
+
+
+def time_form(value: str) -> re.Pattern[str]:
+    """A pattern of Java's `DateTimeFormatter`, such as `yyyyMMdd[ HH:mm]`. Each letter is a group of the result; Y is
+    a year of two digits."""
+    try:
+        return re.compile(_FORM_TOKEN.sub(_part_of_form, value))
+    except re.error:
+        raise ValueError("a section in [ ] is not closed or opened, or a letter comes twice") from None
+
+
+def _part_of_form(token: re.Match[str]) -> str:
+    """As in Java, a number takes all digits but those of the numbers of fixed width behind it."""
+    sign = token["sign"] or ""
+    if token["letters"] is None and sign not in ("{", "}", "#", "'"):
+        return {"[": "(?:", "]": ")?"}.get(sign, re.escape(sign or token["quoted"].replace("''", "'") or "'"))
+    letter, width = token[0][0], len(token[0])
+    if letter not in "yuMdHmsS" or width > {"y": 19, "u": 19, "S": 9}.get(letter, 2):
+        raise ValueError(f"{token[0]!r} is not read here; use yyyy, yy, MM, M, dd, d, HH, H, mm, m, ss, s and S")
+    if width == 2 or width > 3 or letter == "S":
+        return f"(?P<{'Y' if letter in 'yu' and width == 2 else letter}>[0-9]{{{width}}})"
+    end = "" if re.match(r"([MdHms])\1(?!\1)|S", token.string[token.end() :]) else "(?![0-9])"
+    return f"(?P<{letter}>[0-9]{{{width},19}}){end}"
+
+
 class Options(Mapping[str, str]):
     """The options in force: a table's options, overridden by those of one writer.
 

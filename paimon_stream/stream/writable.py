@@ -21,13 +21,11 @@ from paimon_stream.options import (
     EXPLICIT_CAST,
     ICEBERG_STORAGE,
     MERGE_ENGINE,
-    PARTITION_EXPIRATION_TIME,
     STREAM_COMPACT,
     TAG_CALLBACKS,
     TAG_SUCCESS_FILE,
     WRITE_ONLY,
     Option,
-    Options,
     is_secret,
 )
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
@@ -36,15 +34,12 @@ from paimon_stream.write.row_kinds import KindRules
 
 _LOG = logging.getLogger(__name__)
 
-_ALWAYS: Final[Mapping[Option[Any], str]] = {
+_LEFT_TO_OTHERS: Final[Mapping[Option[Any], str]] = {
     COMMIT_CALLBACKS: "they are Java classes, and are not called",
     ICEBERG_STORAGE: "no Iceberg metadata is written",
     EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
-}
-_OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
     TAG_CALLBACKS: "they are Java classes, and are not called",
     TAG_SUCCESS_FILE: "no file is written beside a tag",
-    PARTITION_EXPIRATION_TIME: "no partition expires",
 }
 
 
@@ -122,11 +117,11 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 def warn_of_work_left(table: Table) -> None:
     """Warns of table options that ask committers for work which this package does not do, and of credentials that
     somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
-    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags and the expiry of
-    partitions to other jobs, so there is no warning of these if it is on."""
-    left = [*_left(table.options, _ALWAYS)]
-    if not table.options.value(WRITE_ONLY):
-        left += _left(table.options, _OF_MAINTENANCE)
+    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other jobs, so there
+    is no warning of these if it is on."""
+    options, of_a_job = table.options, (TAG_CALLBACKS, TAG_SUCCESS_FILE) if table.options.value(WRITE_ONLY) else ()
+    asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)
+    left = [f"{one.key} = {options[one.key]} ({_LEFT_TO_OTHERS[one]})" for one in asked]
     if left:
         text = "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
         _LOG.warning(text, table.location, "; ".join(left))
@@ -138,7 +133,3 @@ def warn_of_work_left(table: Table) -> None:
             table.location,
             ", ".join(secrets),
         )
-
-
-def _left(options: Options, known: Mapping[Option[Any], str]) -> list[str]:
-    return [f"{one.key} = {options[one.key]} ({what})" for one, what in known.items() if options.differs(one)]

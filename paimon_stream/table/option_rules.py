@@ -71,7 +71,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
     **dict.fromkeys(("write.batch-size", "postpone.default-bucket-num"), positive),
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
-    **dict.fromkeys(("consumer.expiration-time", "partition.expiration-check-interval"), duration),
+    "consumer.expiration-time": duration,
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "delete": {"where": pc.field("id") == 1},
     "new_commit": {"commit_user": "me"},
     "expire_snapshots": {},
+    "expire_partitions": {},
     "create_tag": {"name": "y"},
     "create_automatic_tags": {},
     "delete_tag": {"name": "x"},
@@ -50,7 +51,7 @@ OF_COMMIT: dict[str, dict[str, Any]] = {
     "drop_partitions": {"partitions": [{"dt": "a"}]},
     "abort": {"messages": []},
 }
-INTERNAL = {"append", "numbers"}
+INTERNAL = {"append", "clear", "numbers"}
 """Methods of `TableCommit` that only this package calls."""
 
 

@@ -52,6 +52,7 @@ CHANGING = {
     "rollback": ["2"],
     "truncate": [],
     "drop-partition": ["dt=2024-01-01,hr=0", "dt=2024-01-03"],
+    "expire-partitions": ["--option", "partition.expiration-time=30 d"],
     "repair-hints": [],
     "orphans": [],
     "compact-manifests": [],

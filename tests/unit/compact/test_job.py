@@ -203,7 +203,7 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
     ("how", "error", "text"),
     [
         ({"options": {"compaction.min.file-nums": "2"}}, InvalidOption, "Did you mean 'compaction.min.file-num'"),
-        ({"options": {"bucket": "2"}}, InvalidOption, "cannot be set for one compaction"),
+        ({"options": {"bucket": "2"}}, InvalidOption, "cannot be set for one call"),
         ({"options": {"compaction.min.file-num": "few"}}, InvalidOption, "whole number"),
         ({"partitions": [{"day": "d0"}]}, IncompatibleSchema, "day"),
         ({"partitions": {"dt": "d0"}}, InvalidOption, "list of partitions"),

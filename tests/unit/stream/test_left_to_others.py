@@ -22,14 +22,13 @@ LEFT = {
     "write.merge-schema.explicit-cast": "true",
     "tag.callbacks": "org.example.Callback",
     "tag.create-success-file": "true",
-    "partition.expiration-time": "7 d",
 }
 OFF = {
     "metadata.iceberg.storage": "disabled",
     "write.merge-schema.explicit-cast": "false",
     "tag.create-success-file": "false",
 }
-OF_OTHER_JOBS = {"tag.callbacks", "tag.create-success-file", "partition.expiration-time"}
+OF_OTHER_JOBS = {"tag.callbacks", "tag.create-success-file"}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

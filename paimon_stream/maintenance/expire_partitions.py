@@ -1,0 +1,156 @@
+"""Expiry of partitions: drops those that are older than `partition.expiration-time` (table-kinds.md §9)."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from paimon_stream.commit.overwrite import OverwriteSource
+from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import InvalidOption
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.names import value_text
+from paimon_stream.maintenance.pins import refuse_while_pinned
+from paimon_stream.options import OF_PARTITIONS, PARTITION_INTERVAL, STRICT_MODE, Options
+from paimon_stream.reports import Report
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.read_ahead import in_groups
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_spec import PartitionFilter
+from paimon_stream.table.partition_value import partition_by_column
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+_TIME, _STRATEGY, _MOST, _BATCH, _FORM, _PATTERN = OF_PARTITIONS
+_NEVER: Final = 2**63
+_DEFAULT: Final = re.compile(
+    "(?P<u>[0-9]{1,10})-(?P<M>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
+    r"(?: (?P<H>[0-9]{1,2}):(?P<m>[0-9]{1,2}):(?P<s>[0-9]{1,2})(?:\.(?P<S>[0-9]{1,9}))?)?"
+)
+_BOUNDS: Final = {"y": (1, 10**9), "M": (1, 12), "d": (1, 31), "H": (0, 24), "m": (0, 59), "s": (0, 59)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionExpiryReport(Report):
+    """What expired, or would in a dry run: `partitions`, each as its values by column, with `files` data files of
+    `rows` rows. `snapshots` are the ids of the snapshots that dropped them."""
+
+    location: str
+    partitions: tuple[Mapping[str, Any], ...] = field(hash=False)
+    files: int
+    rows: int
+    snapshots: tuple[int, ...]
+    dry_run: bool
+
+
+def is_time(options: Options, runtime: Runtime, last: int | None) -> tuple[bool, int | None]:
+    """Whether partitions expire after this commit, and when they did for the last time (milliseconds). The first time
+    of a run is a random part of the interval earlier, so that runs that begin together do not expire together."""
+    if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
+        return False, last
+    now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
+    last = now - runtime.rng.below(interval or 1) if last is None else last
+    return interval == 0 or now > last + interval, last
+
+
+def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> PartitionExpiryReport:
+    """Expires partitions, as `PaimonTable.expire_partitions` says. Raises the same errors."""
+    options, commit = table.options, TableCommit(table, "", runtime=runtime)
+    if not (table.partition_types and options.is_set(_TIME)):
+        text = f"{table.location} has no partition columns, or no {_TIME.key!r} such as '7 d'. Nothing was changed."
+        raise InvalidOption(text, option=_TIME.key, table=table.location)
+    if not dry_run:
+        refuse_while_pinned(table.storage, "no partition expired")
+    manifests, latest = ManifestStore(table.storage), SnapshotStore(table.storage, runtime).latest()
+    base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
+    cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
+    newest, by_files = _newest_files(manifests, base), options.value(_STRATEGY) == "update-time"
+    old = [row for row, at in newest.items() if at < cutoff] if by_files else _before(table, newest, cutoff)
+    null = table.layout.default_name
+
+    def name(row: bytes) -> bytes:
+        """Java sorts texts by their UTF-16."""
+        return ",".join(null if one is None else one for one in _texts(table, row)).encode("utf-16-be", "surrogatepass")
+
+    old.sort(key=name)
+    del old[options.value(_MOST) :]
+    size = options.value(_BATCH) if options.is_set(_BATCH) else 0
+    gone, snapshots = list[ManifestEntry](), list[int | None]()
+    for rows in in_groups(old, size if size > 0 else len(old) + 1):
+        cleared = PartitionFilter(table.partition_types, rows=rows)
+        source = OverwriteSource(manifests, cleared, Changes(), cutoff if by_files else _NEVER)
+        source.at(base)
+        snapshots += [] if dry_run else [commit.clear(source).snapshot_id]
+        gone += source.gone
+    dropped = {entry.partition for entry in gone}
+    return PartitionExpiryReport(
+        location=table.location,
+        partitions=tuple(partition_by_column(table.layout, row) for row in old if row in dropped),
+        files=len(gone),
+        rows=sum(entry.file.row_count for entry in gone),
+        snapshots=tuple(one for one in snapshots if one is not None),
+        dry_run=dry_run,
+    )
+
+
+def _newest_files(manifests: ManifestStore, base: Base) -> dict[bytes, int]:
+    """The partitions with files in real buckets, each with the newest creation time that the manifests have."""
+    files, newest = Counter[bytes](), dict[bytes, int]()
+    for one in (entry for meta in base.metas for entry in manifests.read(meta)):
+        files[one.partition] += (one.bucket >= 0) * (1 if one.kind is FileKind.ADD else -1)
+        newest[one.partition] = max(newest.get(one.partition, 0), one.file.creation_time or _NEVER)
+    return {row: millis for row, millis in newest.items() if files[row] > 0}
+
+
+def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
+    """The partitions whose values name a time before this one. NULL names none. Warns of other values that do not."""
+    options, keys = table.options, table.schema.partition_keys
+    pattern = options.value(_PATTERN) if options.is_set(_PATTERN) else f"${keys[0]}"
+    before, unread = [], []
+    for row in rows:
+        texts, text = _texts(table, row)[: None if options.is_set(_PATTERN) else 1], pattern
+        for key, value in zip(keys, texts, strict=False):
+            text = text.replace(f"${key}", value or "")
+        nanos = nanos_of(text, options)
+        if None not in texts and nanos is None:
+            unread.append(text)
+        elif None not in texts and nanos is not None and nanos < millis * 1_000_000:
+            before.append(row)
+    if unread:
+        text = "%s: %d partitions do not expire: %r is no time of the form %s. A DATE is none, either: set %s."
+        form = options.get(_FORM.key, "yyyy-M-d[ H:m:s[.S]]")
+        _LOG.warning(text, table.location, len(unread), unread[0], form, f"{_STRATEGY.key} = update-time")
+    return before
+
+
+def nanos_of(text: str, options: Options) -> int | None:
+    """The nanoseconds from 1970-01-01T00:00 to the time that the text names by the options, both without a zone. None
+    for a text that names no time, as one whose year has a sign. Raises `InvalidOption`."""
+    strict = options.is_set(_FORM)
+    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
+    found = {k: int(v.ljust(9, "0") if k == "S" else v) for k, v in (match.groupdict() if match else {}).items() if v}
+    year = 2000 + found["Y"] if "Y" in found else found.get("u", found.get("y", -1))
+    if not (0 <= year < 10**9 and {"M", "d"} <= found.keys()):
+        return None
+    clock = [name in found for name in "HmsS"]
+    whole = clock[0] and clock == sorted(clock, reverse=True)  # else Java takes midnight
+    hour, minute, second, fraction = (found.get(name, 0) if whole else 0 for name in "HmsS")
+    outside = any(not low <= found.get(name, low) <= high for name, (low, high) in _BOUNDS.items())
+    if strict and (outside or (hour == 24 and (minute or second or fraction))):
+        return None
+    months = (year - 1970) * 12 + found["M"] - 1
+    first, following = map(int, np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64))
+    days = first - 1 + (min(found["d"], following - first) if strict else found["d"])
+    return ((days * 24 + hour) * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
+
+
+def _texts(table: Table, row: bytes) -> list[str | None]:
+    """The partition's values as Java's `toString` writes them."""
+    values = zip(table.partition_types, table.layout.partition_values(row), strict=True)
+    return [None if value is None else value_text(type_, value) for type_, value in values]
