@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, size_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.read.merged import MOST_RUNS
 from paimon_stream.read.rows import read_batches, section_batches, section_changes
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
@@ -169,6 +171,7 @@ class KeyedRewriter(Rewriter):
         self._spec, self._limits = scan.merge, limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
         self._of_levels: dict[int, tuple[KeyValueSettings, KeyValueSettings]] = {}
+        self._fewer, self._open_runs = threading.Condition(), 0
         for one in units:
             self._settings_of(one.level)
 
@@ -234,16 +237,32 @@ class KeyedRewriter(Rewriter):
         settings = self._settings_of(unit.level)
         data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
         size = share * size_of(files) if merge.writes else 0
+        runs = max((len(one.runs) + len(one.beside) for one in merge.sections), default=0)
         try:
-            for batch in self._watched(self._batches(merge, log.add_rows), size, rows):
-                if merge.writes:
-                    data.add_rows(batch)
+            with self._few_runs(runs):
+                for batch in self._watched(self._batches(merge, log.add_rows), size, rows):
+                    if merge.writes:
+                        data.add_rows(batch)
             made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
         except BaseException as why:
             self._remove([*data.abort(why), *log.abort(why)])
             raise
         written += (f"{folder}/{one.file_name}" for new in made for one in new)
         return made
+
+    @contextmanager
+    def _few_runs(self, runs: int) -> Iterator[None]:
+        """Waits until another thread merges no runs, or so few that these may be merged beside them. Memory grows with
+        the runs of all threads."""
+        with self._fewer:
+            self._fewer.wait_for(lambda: not self._open_runs or self._open_runs + runs <= MOST_RUNS)
+            self._open_runs += runs
+        try:
+            yield
+        finally:
+            with self._fewer:
+                self._open_runs -= runs
+                self._fewer.notify_all()
 
     def _batches(self, merge: Merge, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
         """The merged rows. The rows of the changelog are passed to `log`."""

@@ -19,7 +19,14 @@ from tests.simulation.actors.maintenance import (
 )
 from tests.simulation.actors.readers import Dropper, Reader
 from tests.simulation.actors.streams import Stream
-from tests.simulation.actors.writers import BatchWriter, Committer, HastyKeeper, Overwriter, SchemaChanger
+from tests.simulation.actors.writers import (
+    BatchWriter,
+    Committer,
+    HastyKeeper,
+    Overwriter,
+    PartitionExpirer,
+    SchemaChanger,
+)
 from tests.simulation.choices import Script
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
@@ -143,6 +150,10 @@ def world_of(
                 one.compacts = world.compacted = True
     if AutomaticTagger.kind in only if only else newcomers and random.Random(f"tags {seed}").randrange(4) == 0:
         actors.append(AutomaticTagger(world, "the automatic tagger"))
+    drawn = newcomers and world.partitioned and random.Random(f"partitions {seed}").randrange(4) == 0
+    if PartitionExpirer.kind in only if only else drawn:
+        world.partitions_expire = True
+        actors.append(PartitionExpirer(world, "the partition expirer"))
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)

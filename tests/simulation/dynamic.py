@@ -73,6 +73,8 @@ def written(
         world.values[name] = dict.fromkeys(some, value)
         low, high = (serialize([FIELDS[0].type], [one]) for one in (some[0], some[-1]))
         file = data_file(name, len(some), first)
+        if actor.world.partitions_expire:
+            file = replace(file, creation_time=actor.world.millis)
         files[bucket] = replace(file, min_key=low, max_key=high, schema_id=table.schema.id)
         first += len(some)
     return tuple(

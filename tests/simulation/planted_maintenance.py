@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.commit import committer
+from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
@@ -88,6 +89,16 @@ def a_rollback_does_not_look_again(patch: Patch) -> None:
 @bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
 def a_tag_without_a_second_look(patch: Patch) -> None:
     patch.setattr(tags, "_why_not_whole", lambda *given: None)
+
+
+@bug("A partition expires although others have just written to it.", "partition expirer", "batch writer", "stream b")
+def written_partitions_expire(patch: Patch) -> None:
+    def at(self: OverwriteSource, *given: Any) -> Any:
+        self._spared = 2**63
+        return real(self, *given)
+
+    real = OverwriteSource.at
+    patch.setattr(OverwriteSource, "at", at)
 
 
 @bug("Any tag may go for a newer automatic one.", "automatic tagger", "tagger", "batch writer")

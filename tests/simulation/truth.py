@@ -14,6 +14,7 @@ from paimon_stream.format.snapshot_json import CommitKind, decode_snapshot
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
+from tests.simulation.actors.writers import PartitionExpirer
 from tests.simulation.archive import Archive
 from tests.simulation.compactions import check_compaction
 from tests.simulation.dynamic import check_index
@@ -233,6 +234,16 @@ class Truth:
                 raise Violation("acknowledged rows are there", what)
             raise Limit(SLEEPER_ENDED)
 
+    def _check_age(self, state: State, maker: Process) -> None:
+        """An expiry of partitions has removed no file that is younger than it is to be."""
+        if self.head is None or not isinstance(maker.actor, PartitionExpirer) or self.world.clocks_jump:
+            return
+        oldest = self.world.millis + maker.clock.skew - maker.actor.age
+        gone = (one.file for name, one in self.head.live.items() if name not in state.live)
+        young = [one.file_name for one in gone if (one.creation_time or 0) > oldest]
+        if young:
+            raise Violation("young files stay", f"snapshot {state.id} lacks {young}")
+
     def _moved_to(self, state: State | None, reason: str) -> None:
         """Another state is the newest. What it lacks was removed."""
         old = set(self.head.written) if self.head is not None else set()
@@ -241,6 +252,8 @@ class Truth:
             check_compaction(self.world, self.head, state)
         if state is not None and self.world.dynamic:
             check_index(self.world, state)
+        if reason == "overwrite" and state is not None and state.made_by is not None:
+            self._check_age(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
                 raise Violation("nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}")

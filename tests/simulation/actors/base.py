@@ -146,6 +146,8 @@ class Actor:
         file = data_file(name, rows, first)
         if self.world.compacted:
             file = replace(file, schema_id=table.schema.id)
+        if self.world.partitions_expire:
+            file = replace(file, creation_time=self.world.millis)
         if keyed:
             keys = sorted({self.world.source.randrange(6) for _ in range(rows)})
             value = self.world.source.randrange(1000)

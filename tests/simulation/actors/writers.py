@@ -10,6 +10,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.expire_partitions import expire_partitions
+from paimon_stream.options import Options
 from paimon_stream.table.table import Table, evolve
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.scheduler import LONGEST_MILLIS
@@ -169,6 +171,27 @@ class Overwriter(Writer):
         """The new files. Keys that go do not keep their buckets, so no index is read."""
         numbering = self.commit_of(table, "overwriter").numbers() if self.world.dynamic else None
         return self.messages(table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first)
+
+
+class PartitionExpirer(Writer):
+    """Expires the partitions whose newest file is older than `age` milliseconds."""
+
+    kind = "partition expirer"
+    age = 0
+
+    def begin(self) -> Work | None:
+        if not self.world.partitioned or (self.world.keyed and not self.world.dynamic):
+            return None
+        process, self.age = self.ready(), self.world.choices.pick((60_000, 10_000, 240_000))
+        self.doing = f"expiry of partitions older than {self.age // 1000} seconds"
+        options = {"partition.expiration-time": f"{self.age} ms", "partition.expiration-strategy": "update-time"}
+
+        def work() -> object:
+            table = self.table()
+            table = replace(table, storage=process.storage, options=Options(table.options, options))
+            return expire_partitions(table, runtime=process.runtime)
+
+        return work
 
 
 class SchemaChanger(Actor):

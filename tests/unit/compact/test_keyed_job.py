@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -481,3 +484,41 @@ def test_a_damaged_bucket_is_named_and_the_others_are_compacted(tmp_path: Path) 
     with pytest.raises(FormatError, match=broken.meta.file_name):
         table.compact()
     assert levels(table) == [0] * 6 + [5]
+
+
+class Opened(FaultyStorage):
+    """Counts the data files that are open at once."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(LocalStorage(location))
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+
+    def open_input(self, path: str) -> Any:
+        return self.counted(path) if "/data-" in path else super().open_input(path)
+
+    @contextmanager
+    def counted(self, path: str) -> Iterator[Any]:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            with super().open_input(path) as source:
+                yield source
+        finally:
+            with self.lock:
+                self.now -= 1
+
+
+@pytest.mark.parametrize(("files", "buckets_at_once"), [(40, 1), (20, 2)])
+def test_two_threads_together_merge_no_more_runs_than_one_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, buckets_at_once: int
+) -> None:
+    """Memory grows with the runs of all threads (docs/compaction.md)."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    table = made(tmp_path, files, days=2)
+    storage = Opened(table.location)
+    run(table, storage, full=True)
+    assert files <= storage.most <= files * buckets_at_once
+    assert len(live(table)) == 2
+    assert not problems(table)
