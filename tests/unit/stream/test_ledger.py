@@ -149,6 +149,7 @@ class World:
             offsets_hash=self.offsets_hash,
             schema_digest="d",
             schema_created_millis=1000,
+            snapshots=self.snapshots,
             latest=self.snapshots.latest(),
             entry=self.entry,
             last_entry=self.last_entry,
@@ -160,7 +161,7 @@ class World:
             claimed=lambda user: self.claimed,
             runs=frozenset({"run-1"}),
         )
-        return judge_first(self.snapshots, evidence, self.refusals(batch_id))
+        return judge_first(evidence, self.refusals(batch_id))
 
 
 @pytest.fixture
