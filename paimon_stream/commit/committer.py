@@ -203,8 +203,7 @@ class Committer:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
             latest = self._look(attempts)
-            last = self._cache.last
-            require_lineage(self._snapshots, attempts.request, attempts.seen, latest, last)
+            require_lineage(self._snapshots, attempts, latest, self._cache.last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 
@@ -245,7 +244,7 @@ class Committer:
                     return attempts.published(staged)
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
-            other = published_since(self._snapshots, attempts.request, attempts.seen, latest, attempts.nonces)
+            other = published_since(self._snapshots, attempts, latest)
         attempts.seen = None if latest is None else SnapshotRef.of(latest)
         if other is None:
             return None
@@ -284,15 +283,7 @@ class Committer:
             with attempts.timed("stage"):
                 if not 0 <= self._runtime.clock.now_millis() - attempts.merged_millis <= self._usable_millis:
                     attempts.merged = None  # an orphan cleaner may have taken its manifests
-                staged = self._stager.stage(
-                    base,
-                    changes,
-                    request,
-                    attempts.names,
-                    attempts.merged,
-                    schema_id=attempts.schema_id,
-                    beside=attempts.beside,
-                )
+                staged = self._stager.stage(base, changes, request, attempts)
                 attempts.beside = ()
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
