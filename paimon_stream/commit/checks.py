@@ -36,7 +36,6 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.runtime import Clock
-from paimon_stream.table.live import BucketIndex
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
@@ -57,7 +56,8 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
-        self._depth = None if compacts else DepthWarning(table)
+        watched = bool(table.schema.primary_keys) and not (compacts or options.value(WRITE_ONLY))
+        self._most_runs = stop_trigger(options) if watched else None
         self._strict = StrictMode(options, cache)
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
@@ -203,9 +203,21 @@ class Checker:
     # -- afterwards ---------------------------------------------------------------------------------
 
     def published(self, changes: Changes) -> None:
-        """Looks at the buckets that our commit has touched."""
-        if self._depth is not None:
-            self._depth.look(self._cache.buckets, changes.entries)
+        """Warns once of a bucket that our commit has touched and that has more level-0 files than Java would allow
+        (semantics.md §6.6), before readers become slow. Uses only facts that the commit already has."""
+        most = self._most_runs
+        if most is None:
+            return
+        for entry in changes.entries:
+            depth = self._cache.buckets.depth(entry.partition, entry.bucket)
+            if depth > most:
+                text = (
+                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
+                    "every reader merges them all. Run a job that compacts, and set write-only = true."
+                )
+                _LOG.warning(text, self._table.location, entry.bucket, depth, most)
+                self._most_runs = None
+                return
 
 
 def _looks_itself(request: CommitRequest) -> bool:
@@ -271,28 +283,3 @@ def stop_trigger(options: Options) -> int:
     if options.is_set(STOP_TRIGGER):
         return options.value(STOP_TRIGGER)
     return options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
-
-
-class DepthWarning:
-    """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
-    readers become slow. Uses only facts that the commit already has."""
-
-    def __init__(self, table: Table) -> None:
-        self._location = table.location
-        self._most = stop_trigger(table.options)
-        self._said = not table.schema.primary_keys or table.options.value(WRITE_ONLY)  # or another job compacts it
-
-    def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
-        """Looks at the buckets that these published entries have touched."""
-        if self._said:
-            return
-        for entry in entries:
-            depth = index.depth(entry.partition, entry.bucket)
-            if depth > self._most:
-                self._said = True
-                text = (
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true."
-                )
-                _LOG.warning(text, self._location, entry.bucket, depth, self._most)
-                return
