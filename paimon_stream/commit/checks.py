@@ -58,7 +58,7 @@ class Checker:
         self._key_order = _key_order(table)
         watched = bool(table.schema.primary_keys) and not (compacts or options.value(WRITE_ONLY))
         self._most_runs = stop_trigger(options) if watched else None
-        self._strict = StrictMode(options, cache)
+        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
@@ -82,7 +82,7 @@ class Checker:
             kind=request.kind,
             base=base.snapshot,
         )
-        self._strict.check(context, base)
+        self._check_strict(context, base)
         conflicts.check_files_exist(context, self._missing(request, changes))
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
@@ -200,6 +200,36 @@ class Checker:
                 highest[where] = max(file.max_sequence_number, highest.get(where, -1))
         return renumber(changes, highest)
 
+    # -- strict mode ----------------------------------------------------------------------------------
+
+    def _check_strict(self, context: CommitContext, base: Base) -> None:
+        """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
+        (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
+        to which all snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these
+        snapshots have expired."""
+        if self._last_safe is None:
+            return
+        if self._last_safe < 0:
+            self._last_safe = base.id
+        window = self._cache.snapshots.window(self._last_safe, base.id)
+        if not window.complete:
+            raise HistoryUnknown(
+                f"{context}: snapshots since {self._last_safe}, the last safe one of option "
+                f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
+                f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
+                **context.facts(),
+            )
+        conflicts.check_strict_mode(context, window.snapshots, self._last_safe, self._adds_files)
+        self._last_safe = max(self._last_safe, base.id)
+
+    def _adds_files(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
+        are in none."""
+        return any(
+            meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
+            for meta in self._cache.manifests.delta(snapshot)
+        )
+
     # -- afterwards ---------------------------------------------------------------------------------
 
     def published(self, changes: Changes) -> None:
@@ -234,45 +264,6 @@ def _key_order(table: Table) -> RowOrder | None:
     if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
-
-
-class StrictMode:
-    """Checks before each attempt what others did since the last safe snapshot, which is the option
-    `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing if the option is not set. −1
-    stands for the latest snapshot at the first commit.
-
-    Invariant: the last safe snapshot moves only forward, to a base up to which all snapshots were checked.
-    """
-
-    def __init__(self, options: Options, cache: TableCache) -> None:
-        self._cache = cache
-        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
-
-    def check(self, context: CommitContext, base: Base) -> None:
-        """Checks the snapshots up to the base, which then becomes the last safe one. Raises `StrictModeViolated`.
-        Raises `HistoryUnknown` if some of these snapshots have expired."""
-        if self._last_safe is None:
-            return
-        if self._last_safe < 0:
-            self._last_safe = base.id
-        window = self._cache.snapshots.window(self._last_safe, base.id)
-        if not window.complete:
-            raise HistoryUnknown(
-                f"{context}: snapshots since {self._last_safe}, the last safe one of option "
-                f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
-                f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
-                **context.facts(),
-            )
-        conflicts.check_strict_mode(context, window.snapshots, self._last_safe, self._adds_files)
-        self._last_safe = max(self._last_safe, base.id)
-
-    def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
-        are in none."""
-        return any(
-            meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
-            for meta in self._cache.manifests.delta(snapshot)
-        )
 
 
 _MORE_THAN_TRIGGER: Final = 3

@@ -30,7 +30,7 @@ from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
-from paimon_stream.commit.publish import Landed, Lost, Publisher, Traces
+from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
@@ -109,7 +109,7 @@ class Committer:
         self._cache = TableCache(table, self._snapshots)
         self._checker = Checker(table, self._cache, self._runtime.clock, compacts=compacts)
         self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
-        self._publisher = Publisher(self._snapshots, Traces(table, self._cache.manifests), self._same_table)
+        self._publisher = Publisher(table, self._cache, self._same_table)
         options = table.options
         self._patience = Patience.of(options, self._runtime)
         half = options.value(SNAPSHOT_TIME_RETAINED) // 2
