@@ -112,8 +112,9 @@ class Checker:
         adds_runs = self._key_order is not None and any(
             entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
         )
+        asks = request.checked or request.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
-        return request.checks_conflicts or changes.takes_away or adds_runs or discards
+        return asks or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
         """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends. Commits
