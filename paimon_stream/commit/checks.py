@@ -36,7 +36,6 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.runtime import Clock
-from paimon_stream.table.live import BucketIndex
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
@@ -57,8 +56,9 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
-        self._depth = None if compacts else DepthWarning(table)
-        self._strict = StrictMode(options, cache)
+        watched = bool(table.schema.primary_keys) and not (compacts or options.value(WRITE_ONLY))
+        self._most_runs = stop_trigger(options) if watched else None
+        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
@@ -82,7 +82,7 @@ class Checker:
             kind=request.kind,
             base=base.snapshot,
         )
-        self._strict.check(context, base)
+        self._check_strict(context, base)
         conflicts.check_files_exist(context, self._missing(request, changes))
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
@@ -112,8 +112,9 @@ class Checker:
         adds_runs = self._key_order is not None and any(
             entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
         )
+        asks = request.checked or request.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
-        return request.checks_conflicts or changes.takes_away or adds_runs or discards
+        return asks or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
         """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends. Commits
@@ -200,45 +201,13 @@ class Checker:
                 highest[where] = max(file.max_sequence_number, highest.get(where, -1))
         return renumber(changes, highest)
 
-    # -- afterwards ---------------------------------------------------------------------------------
+    # -- strict mode ----------------------------------------------------------------------------------
 
-    def published(self, changes: Changes) -> None:
-        """Looks at the buckets that our commit has touched."""
-        if self._depth is not None:
-            self._depth.look(self._cache.buckets, changes.entries)
-
-
-def _looks_itself(request: CommitRequest) -> bool:
-    """Whether a source of changes has just read the files and the vectors of the base."""
-    return request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None)
-
-
-def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
-    return any(entry.total_buckets > 0 for entry in entries)
-
-
-def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
-    if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
-        return None
-    return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
-
-
-class StrictMode:
-    """Checks before each attempt what others did since the last safe snapshot, which is the option
-    `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing if the option is not set. −1
-    stands for the latest snapshot at the first commit.
-
-    Invariant: the last safe snapshot moves only forward, to a base up to which all snapshots were checked.
-    """
-
-    def __init__(self, options: Options, cache: TableCache) -> None:
-        self._cache = cache
-        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
-
-    def check(self, context: CommitContext, base: Base) -> None:
-        """Checks the snapshots up to the base, which then becomes the last safe one. Raises `StrictModeViolated`.
-        Raises `HistoryUnknown` if some of these snapshots have expired."""
+    def _check_strict(self, context: CommitContext, base: Base) -> None:
+        """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
+        (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
+        to which all snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these
+        snapshots have expired."""
         if self._last_safe is None:
             return
         if self._last_safe < 0:
@@ -262,6 +231,41 @@ class StrictMode:
             for meta in self._cache.manifests.delta(snapshot)
         )
 
+    # -- afterwards ---------------------------------------------------------------------------------
+
+    def published(self, changes: Changes) -> None:
+        """Warns once of a bucket that our commit has touched and that has more level-0 files than Java would allow
+        (semantics.md §6.6), before readers become slow. Uses only facts that the commit already has."""
+        most = self._most_runs
+        if most is None:
+            return
+        for entry in changes.entries:
+            depth = self._cache.buckets.depth(entry.partition, entry.bucket)
+            if depth > most:
+                text = (
+                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
+                    "every reader merges them all. Run a job that compacts, and set write-only = true."
+                )
+                _LOG.warning(text, self._table.location, entry.bucket, depth, most)
+                self._most_runs = None
+                return
+
+
+def _looks_itself(request: CommitRequest) -> bool:
+    """Whether a source of changes has just read the files and the vectors of the base."""
+    return request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None)
+
+
+def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
+    return any(entry.total_buckets > 0 for entry in entries)
+
+
+def _key_order(table: Table) -> RowOrder | None:
+    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
+    if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
+        return None
+    return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
+
 
 _MORE_THAN_TRIGGER: Final = 3
 
@@ -271,28 +275,3 @@ def stop_trigger(options: Options) -> int:
     if options.is_set(STOP_TRIGGER):
         return options.value(STOP_TRIGGER)
     return options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
-
-
-class DepthWarning:
-    """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
-    readers become slow. Uses only facts that the commit already has."""
-
-    def __init__(self, table: Table) -> None:
-        self._location = table.location
-        self._most = stop_trigger(table.options)
-        self._said = not table.schema.primary_keys or table.options.value(WRITE_ONLY)  # or another job compacts it
-
-    def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
-        """Looks at the buckets that these published entries have touched."""
-        if self._said:
-            return
-        for entry in entries:
-            depth = index.depth(entry.partition, entry.bucket)
-            if depth > self._most:
-                self._said = True
-                text = (
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true."
-                )
-                _LOG.warning(text, self._location, entry.bucket, depth, self._most)
-                return

@@ -30,7 +30,7 @@ from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
-from paimon_stream.commit.publish import Landed, Lost, Publisher, Traces
+from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
@@ -109,7 +109,7 @@ class Committer:
         self._cache = TableCache(table, self._snapshots)
         self._checker = Checker(table, self._cache, self._runtime.clock, compacts=compacts)
         self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
-        self._publisher = Publisher(self._snapshots, Traces(table, self._cache.manifests), self._same_table)
+        self._publisher = Publisher(table, self._cache, self._same_table)
         options = table.options
         self._patience = Patience.of(options, self._runtime)
         half = options.value(SNAPSHOT_TIME_RETAINED) // 2
@@ -203,8 +203,7 @@ class Committer:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
             latest = self._look(attempts)
-            last = self._cache.last
-            require_lineage(self._snapshots, attempts.request, attempts.seen, latest, last)
+            require_lineage(self._snapshots, attempts, latest, self._cache.last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 
@@ -245,7 +244,7 @@ class Committer:
                     return attempts.published(staged)
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
-            other = published_since(self._snapshots, attempts.request, attempts.seen, latest, attempts.nonces)
+            other = published_since(self._snapshots, attempts, latest)
         attempts.seen = None if latest is None else SnapshotRef.of(latest)
         if other is None:
             return None
@@ -284,15 +283,7 @@ class Committer:
             with attempts.timed("stage"):
                 if not 0 <= self._runtime.clock.now_millis() - attempts.merged_millis <= self._usable_millis:
                     attempts.merged = None  # an orphan cleaner may have taken its manifests
-                staged = self._stager.stage(
-                    base,
-                    changes,
-                    request,
-                    attempts.names,
-                    attempts.merged,
-                    schema_id=attempts.schema_id,
-                    beside=attempts.beside,
-                )
+                staged = self._stager.stage(base, changes, request, attempts)
                 attempts.beside = ()
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:

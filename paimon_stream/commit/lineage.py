@@ -4,8 +4,7 @@ Invariants: a window with missing snapshots never counts as empty. A commit neve
 snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours.
 """
 
-from collections.abc import Collection
-
+from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.lost import lost_facts
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
@@ -14,21 +13,16 @@ from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 
-def published_since(
-    snapshots: SnapshotStore,
-    request: CommitRequest,
-    seen: SnapshotRef | None,
-    latest: Snapshot | None,
-    own: Collection[str],
-) -> Snapshot | None:
-    """The oldest snapshot after `seen` that somebody else published under the request's user with its
-    identifier or a later one (R2.6); None if there is none.
+def published_since(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None) -> Snapshot | None:
+    """The oldest snapshot since the one that the attempts have seen that somebody else published under the request's
+    user with its identifier or a later one (R2.6); None if there is none.
 
-    `own` are the nonces of this commit's attempts. The kind matters: an APPEND under the identifier does not
+    The kind matters: an APPEND under the identifier does not
     show whether its compaction was published. Batch commits share one identifier and are not searched for.
     Raises `HistoryUnknown` if part of the window has expired and the request's fence does not exclude that
     somebody else committed, `StorageError`, `CorruptMetadata`.
     """
+    request, seen = attempts.request, attempts.seen
     after = 0 if seen is None else seen.id
     if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:
         return None
@@ -37,7 +31,7 @@ def published_since(
         if (
             snapshot.commit_user == request.user
             and request.identifier <= snapshot.commit_identifier < BATCH_IDENTIFIER
-            and snapshot.nonce not in own
+            and snapshot.nonce not in attempts.nonces
             and not _is_other_half(request, snapshot)
         ):
             return snapshot
@@ -65,15 +59,12 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
 
 
 def require_lineage(
-    snapshots: SnapshotStore,
-    request: CommitRequest,
-    seen: SnapshotRef | None,
-    latest: Snapshot | None,
-    last: Snapshot | None = None,
+    snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
 ) -> None:
-    """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
-    `TableRolledBack`, and `CommitLost` if `seen` is `last`, with rows, and its id exists with another nonce;
-    or `HistoryUnknown` if the lists are gone that would show it."""
+    """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the last snapshot of this
+    committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one seen, with rows, and its id exists with
+    another nonce; or `HistoryUnknown` if the lists are gone that would show it."""
+    request, seen = attempts.request, attempts.seen
     if seen is None or _is_surely_held(snapshots, request.user, seen, latest):
         return
     if last is not None and seen == SnapshotRef.of(last) and last.commit_kind is not CommitKind.COMPACT:

@@ -6,7 +6,8 @@ only sequence numbers, and gives every row of a bucket a number above all earlie
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -105,56 +106,49 @@ class CollectedChanges:
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
     """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a
     bucket count (semantics.md §2.1)."""
-    append, compact = _Half(table_buckets), _Half(table_buckets)
+    append, compact = _Half(), _Half()
     for message in messages:
-        append.files(message, FileKind.ADD, message.new_files)
+        files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)
+        append.entries += files(FileKind.ADD, message.new_files)
         if not any(_BESIDE_NEW_FILES(message)):
             continue
-        append.files(message, FileKind.DELETE, message.deleted_files)
-        append.changes_log(message, message.changelog_files)
-        append.indexes(message, FileKind.ADD, message.new_index_files)
-        append.indexes(message, FileKind.DELETE, message.deleted_index_files)
-        compact.files(message, FileKind.DELETE, message.compact_before)
-        compact.files(message, FileKind.ADD, message.compact_after)
-        compact.changes_log(message, message.compact_changelog_files)
-        compact.indexes(message, FileKind.ADD, message.compact_new_index_files)
-        compact.indexes(message, FileKind.DELETE, message.compact_deleted_index_files)
+        append.entries += files(FileKind.DELETE, message.deleted_files)
+        append.changelog += files(FileKind.ADD, message.changelog_files)
+        append.index += indexes(FileKind.ADD, message.new_index_files)
+        append.index += indexes(FileKind.DELETE, message.deleted_index_files)
+        compact.entries += files(FileKind.DELETE, message.compact_before)
+        compact.entries += files(FileKind.ADD, message.compact_after)
+        compact.changelog += files(FileKind.ADD, message.compact_changelog_files)
+        compact.index += indexes(FileKind.ADD, message.compact_new_index_files)
+        compact.index += indexes(FileKind.DELETE, message.compact_deleted_index_files)
     return CollectedChanges(append=append.done(), compact=compact.done())
 
 
+@dataclass(slots=True)
 class _Half:
     """Changes being gathered."""
 
-    def __init__(self, table_buckets: int) -> None:
-        self._table_buckets = table_buckets
-        self._entries: list[ManifestEntry] = []
-        self._changelog: list[ManifestEntry] = []
-        self._index: list[IndexChange] = []
-
-    def files(self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]) -> None:
-        if files:
-            self._entries += self._made(message, kind, files)
-
-    def changes_log(self, message: CommitMessage, files: Iterable[DataFileMeta]) -> None:
-        self._changelog.extend(self._made(message, FileKind.ADD, files))
-
-    def indexes(self, message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> None:
-        self._index.extend(
-            IndexChange(
-                kind=kind, entry=IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
-            )
-            for file in files
-        )
-
-    def _made(self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        total = self._table_buckets if message.total_buckets is None else message.total_buckets
-        return [
-            ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
-            for file in files
-        ]
+    entries: list[ManifestEntry] = field(default_factory=list)
+    changelog: list[ManifestEntry] = field(default_factory=list)
+    index: list[IndexChange] = field(default_factory=list)
 
     def done(self) -> Changes:
-        return Changes(entries=tuple(self._entries), changelog=tuple(self._changelog), index=tuple(self._index))
+        return Changes(entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index))
+
+
+def _entries(
+    message: CommitMessage, table_buckets: int, kind: FileKind, files: Iterable[DataFileMeta]
+) -> list[ManifestEntry]:
+    total = table_buckets if message.total_buckets is None else message.total_buckets
+    return [
+        ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
+        for file in files
+    ]
+
+
+def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> list[IndexChange]:
+    made = (IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file) for file in files)
+    return [IndexChange(kind=kind, entry=one) for one in made]
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:

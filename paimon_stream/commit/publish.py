@@ -21,6 +21,7 @@ from functools import partial
 
 from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.stage import Staged
+from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot
@@ -28,8 +29,6 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import has_file
 from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _ROUNDS = 20
@@ -62,10 +61,10 @@ class Lost:
 class Publisher:
     """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
 
-    def __init__(self, snapshots: SnapshotStore, traces: "Traces", same_table: Callable[[], bool]) -> None:
-        self._location = snapshots.location
-        self._snapshots = snapshots
-        self._traces = traces
+    def __init__(self, table: Table, cache: TableCache, same_table: Callable[[], bool]) -> None:
+        self._location = table.location
+        self._types = table.partition_types
+        self._snapshots, self._manifests = cache.snapshots, cache.manifests
         self._same_table = same_table
 
     # -- the put ----------------------------------------------------------------------------------
@@ -207,8 +206,8 @@ class Publisher:
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:
-            if self._traces.in_base_of(following, staged):
-                if not self._traces.is_whole(staged.snapshot):
+            if self._in_base_of(following, staged):
+                if not self._is_whole(staged.snapshot):
                     self._remove_repeated(staged)
                 return Landed()
             return self._void(staged, proven=True)
@@ -217,7 +216,7 @@ class Publisher:
         if self._snapshots.raw(K) == staged.content and not doubted:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
-        if latest is not None and latest.id > K and self._traces.all_live(latest, staged):
+        if latest is not None and latest.id > K and self._all_live(latest, staged):
             self._remove_repeated(staged)
             return Landed()
         return None
@@ -242,10 +241,10 @@ class Publisher:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
         following = latest if latest.id == K + 1 else self._snapshots.find(K + 1)
         if following is None:
-            if self._traces.all_live(latest, staged):
+            if self._all_live(latest, staged):
                 return True
             raise self._unknown(staged, None)
-        return self._traces.in_base_of(following, staged)
+        return self._in_base_of(following, staged)
 
     def _unknown(self, staged: Staged, why: BaseException | str | None) -> CommitUnknown:
         snapshot = staged.snapshot
@@ -261,20 +260,13 @@ class Publisher:
             snapshot=snapshot.id,
         )
 
+    # -- the traces of a snapshot in later ones ------------------------------------------------------
+    #
+    # They show whether the later ones were built on it. The answer is False only if the later snapshot shows that it
+    # was not built on ours. A snapshot that changed no file and no index leaves no trace. Nothing is missing if it is
+    # not part of the table, so it counts as part of it.
 
-class Traces:
-    """The traces of a snapshot in later ones, which show whether these were built on it.
-
-    Invariants: the answer is False only if the later snapshot shows that it was not built on ours. A snapshot
-    that changed no file and no index leaves no trace. Nothing is missing if it is not part of the table, so
-    it counts as part of it.
-    """
-
-    def __init__(self, table: Table, manifests: ManifestStore) -> None:
-        self._types = table.partition_types
-        self._manifests = manifests
-
-    def in_base_of(self, following: Snapshot, staged: Staged) -> bool:
+    def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
         """Whether the following snapshot was built on ours. Then its base list has no manifest that we have merged, and
         it has our delta manifests or, in manifests that were merged since, our files; or it no longer has the files
         that we removed. Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile."""
@@ -293,7 +285,7 @@ class Traces:
             return present.isdisjoint(removed)
         return has_file(self._manifests, metas, kept, next(iter(staged.added)))
 
-    def all_live(self, latest: Snapshot, staged: Staged) -> bool:
+    def _all_live(self, latest: Snapshot, staged: Staged) -> bool:
         """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have
         added them. Raises `CorruptMetadata`."""
         if not staged.added:
@@ -304,7 +296,7 @@ class Traces:
     def _live(self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]) -> frozenset[FileIdentity]:
         return frozenset(one.identity for one in live_files(self._manifests, metas, self._types, partitions))
 
-    def is_whole(self, snapshot: Snapshot) -> bool:
+    def _is_whole(self, snapshot: Snapshot) -> bool:
         """Whether the snapshot's lists exist. An expiry removes them. Raises `StorageError`."""
         try:
             self._manifests.base_and_delta(snapshot)

@@ -89,11 +89,6 @@ class CommitRequest:
     is_newest: Callable[[], bool] | None = None
     force_snapshot: bool = False
 
-    @property
-    def checks_conflicts(self) -> bool:
-        """Whether its added and removed files are compared with those in the table (semantics.md §2.2)."""
-        return self.checked or self.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:

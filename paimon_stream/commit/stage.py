@@ -7,9 +7,9 @@ resulting snapshot refers only to durable files, and takes over from its base wh
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from paimon_stream.commit.index_changes import apply_index_changes
 from paimon_stream.commit.plan import Base, Changes
@@ -21,12 +21,14 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snap
 from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.bundle import Bundle
-from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import NameSource, statistics_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
+
+if TYPE_CHECKING:
+    from paimon_stream.commit.attempts import Attempts
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,30 +81,21 @@ class Stager:
         self._bucketed = not table.is_bucket_unaware
         self._joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests)
 
-    def stage(
-        self,
-        base: Base,
-        changes: Changes,
-        request: CommitRequest,
-        names: NameSource,
-        earlier: Merged | None,
-        *,
-        schema_id: int,
-        beside: Sequence[Request] = (),
-    ) -> Staged | None:
+    def stage(self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts") -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only
         to merge manifests and no merge was due.
 
-        `earlier` is the merge of an earlier attempt, which is used again if it still fits. The schema is the
-        newest one, whatever the schema of the files (semantics.md §2.3 step 10). `beside` is done at the time
-        at which the files are written. Raises what that raises, and `StorageError`, `FormatError`,
-        `DeletedFiles`; the files written so far are among `names.drawn`.
+        The merge of an earlier attempt is used again if it still fits. The schema is the newest one, whatever the
+        schema of the files (semantics.md §2.3 step 10). What is to be done `beside` is done at the time at which the
+        files are written. Raises what that raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written
+        so far are among `names.drawn`.
         """
+        names, schema_id = attempts.names, attempts.schema_id
         since = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         access = self._joiner.access(writer, names)
-        merged = earlier or merge_manifests(base.metas, request.merge or self._limits, access)
+        merged = attempts.merged or merge_manifests(base.metas, request.merge or self._limits, access)
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
@@ -137,7 +130,7 @@ class Stager:
             properties=MappingProxyType(dict(request.properties)),
             next_row_id=(before.next_row_id if before is not None else None) or 0,
         )
-        self._storage.together([*beside, files.flush])  # from here on the snapshot may be published
+        self._storage.together([*attempts.beside, files.flush])  # from here on the snapshot may be published
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),

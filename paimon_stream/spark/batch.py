@@ -32,19 +32,13 @@ from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import (
-    QueryFacts,
-    commit_user,
-    is_connect,
-    keeps_state,
-    observe_query,
-    writer_identity,
-)
+from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, keeps_state, observe_query
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import Batch, StreamWriter
@@ -150,9 +144,17 @@ class Runs:
         self.last_error = None
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
+        identity = WriterIdentity(
+            user=user,
+            query_id=facts.query_id,
+            run_id=facts.run_id,
+            checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
+            query_name=facts.name,
+            token=settings.token,
+        )
         writer = StreamWriter(
             storage=settings.open_storage(),
-            identity=writer_identity(facts, user, settings.token),
+            identity=identity,
             options=settings.options,
             overwrites=settings.overwrites,
             runtime=self._runtime,

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
-from paimon_stream.stream.identity import WriterIdentity
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,18 +165,6 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
         )
     user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
     return f"{user}_{name}" if name else user
-
-
-def writer_identity(facts: QueryFacts, user: str, token: str) -> WriterIdentity:
-    """The identity of this run of the sink; `token` is the sink's own."""
-    return WriterIdentity(
-        user=user,
-        query_id=facts.query_id,
-        run_id=facts.run_id,
-        checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
-        query_name=facts.name,
-        token=token,
-    )
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:

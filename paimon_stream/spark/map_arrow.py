@@ -3,9 +3,9 @@
 The size of a row as Arrow has a part that the column types fix. The rest is a Spark expression.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.spark.hadoop_options import unlogged
 from paimon_stream.spark.identity import is_connect
-from paimon_stream.spark.tasks import Renamed
+from paimon_stream.spark.tasks import ArrowTask, with_names
 from paimon_stream.spark.types import named
 from paimon_stream.spark.write_plan import ArrowBatches
 
@@ -31,8 +31,6 @@ _NULL: Final = 1
 
 _OFFSET: Final = 4
 
-ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
     """The rows that the task makes of the frame's rows, partition by partition.
@@ -42,7 +40,7 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
     """
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
-        task = Renamed(task=task, names=names)
+        task = partial(with_names, task, names)
         frame = frame.toDF(*(f"c{place}" for place in range(len(names))))
     with unlogged():
         return frame.mapInArrow(task, schema)

@@ -11,8 +11,8 @@ hash of a bucket number would leave tasks idle.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import Final
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import map_arrow
-from paimon_stream.spark.tasks import PackTask
+from paimon_stream.spark.tasks import pack_task
 from paimon_stream.spark.types import named
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
@@ -131,9 +131,8 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     if not (spec.schema.partition_keys or is_connect(frame)):
         # Buckets are spread evenly. A task for each bucket would wait for a core, and each start has a cost.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-    pack = PackTask(spec=spec, shuffle_keys=_keys_of_tasks(count))
-    packets = map_arrow(frame, pack, PACKETS).repartition(count, F.col("shuffle_key"))
-    return packets.sortWithinPartitions("task", "number")
+    packets = map_arrow(frame, partial(pack_task, spec, _keys_of_tasks(count)), PACKETS)
+    return packets.repartition(count, F.col("shuffle_key")).sortWithinPartitions("task", "number")
 
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
@@ -155,8 +154,7 @@ def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
     expression = bucket_expression(keys, buckets, function)
     if expression is not None:
         return frame.withColumn(_BUCKET, expression)
-    names = tuple(one.name for one in keys)
-    assign = _Assign(names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function)
+    assign = partial(_assigned, [one.name for one in keys], [one.type for one in keys], buckets, function)
     schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
     return map_arrow(frame, assign, schema)
 
@@ -181,19 +179,13 @@ def _keys_of_tasks(count: int) -> tuple[int, ...]:
     return tuple(found[one] for one in range(count))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Assign:
-    names: tuple[str, ...]
-    types: tuple[DataType, ...]
-    buckets: int
-    function: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            keys = batch.select(list(self.names))
-            found = assign_buckets(keys, self.types, self.buckets, self.function)
-            columns = [*batch.columns, pa.array(found, pa.int32())]
-            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _BUCKET])
+def _assigned(
+    names: list[str], types: list[DataType], buckets: int, function: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = assign_buckets(batch.select(names), types, buckets, function)
+        columns = [*batch.columns, pa.array(found, pa.int32())]
+        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _BUCKET])
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:

@@ -122,16 +122,12 @@ def settle() -> None:
         keep_archives(sys.path_importer_cache)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
-    """A task whose rows come under other column names. `names` are the original names."""
+ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    names: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs the task on the rows under their original names."""
-        return self.task(pa.RecordBatch.from_arrays(batch.columns, names=self.names) for batch in batches)
+def with_names(task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs a task whose rows come under other column names on the rows under these names, their original ones."""
+    return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,16 +177,11 @@ class WriteTask:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackTask:
-    """Packs rows in Python beside an executor."""
-
-    spec: WriteSpec
-    shuffle_keys: tuple[int, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows as packets."""
-        settle()
-        context = TaskContext.get()
-        assert context is not None
-        return pack(self.spec, merged(batches), shuffle_keys=self.shuffle_keys, task=context.partitionId())
+def pack_task(
+    spec: WriteSpec, shuffle_keys: tuple[int, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows as packets. Packs them in Python beside an executor."""
+    settle()
+    context = TaskContext.get()
+    assert context is not None
+    return pack(spec, merged(batches), shuffle_keys=shuffle_keys, task=context.partitionId())

@@ -63,7 +63,7 @@ def gather(
     claimed: Callable[[str], bool] | None = None,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses, apart from older snapshots. `claimed` replaces the claims of
+    """Everything that the first judgement of a run uses. `claimed` replaces the claims of
     this run. `runs` are those whose claims stood when this one began; if they are not given, those that stand now.
     Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     storage = table.storage
@@ -86,6 +86,7 @@ def gather(
         offsets_hash=batch.offsets_hash,
         schema_digest=digest,
         schema_created_millis=first.time_millis,
+        snapshots=snapshots,
         latest=latest,
         entry=entry,
         last_entry=last_entry,
@@ -111,7 +112,7 @@ def judge(
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
-    verdict = judge_first(snapshots, evidence, refuse)
+    verdict = judge_first(evidence, refuse)
     if isinstance(verdict, Reuse):
         why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
         if verdict.entry.overwrites is not overwrites:

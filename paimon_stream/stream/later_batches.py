@@ -31,13 +31,7 @@ class Memory:
 
 
 def judge_next(
-    snapshots: SnapshotStore,
-    memory: Memory,
-    batch_id: int,
-    refuse: ReplayErrors,
-    *,
-    latest: Snapshot | None,
-    follows: bool = False,
+    snapshots: SnapshotStore, memory: Memory, refuse: ReplayErrors, *, latest: Snapshot | None, follows: bool = False
 ) -> Fresh | None:
     """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
     the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
@@ -46,6 +40,7 @@ def judge_next(
     If snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be
     at this batch (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence.
     """
+    batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
     if memory.has_expired or not _is_remembered_rightly(snapshots, memory, latest, refuse):
@@ -65,14 +60,12 @@ def judge_next(
     return Fresh(seen=seen, newest=newest, own=memory.own)
 
 
-def require_unpublished(
-    snapshots: SnapshotStore, identity: WriterIdentity, batch_id: int, refuse: ReplayErrors
-) -> None:
+def require_unpublished(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
     """Checks that no run of this stream has published the batch or a later one in the table's lineage. Raises
     `SharedCheckpoint`."""
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
-    if found and found.commit_identifier >= batch_id:
+    if found and found.commit_identifier >= refuse.batch_id:
         raise refuse.shared_checkpoint(found)
 
 

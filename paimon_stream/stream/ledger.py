@@ -63,14 +63,15 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses, apart from older snapshots.
+    """What `judge_first` uses.
 
-    `latest` is the latest snapshot. `entry` is the journal's entry of this batch, `last_entry` the newest one of an
-    earlier batch, and `later_entry` the newest one of a later batch. `registered` is the register of this commit user,
-    and `others` are the registers of all other users. `previous_done_millis` is the time at which Spark recorded the
-    previous batch as done, None if it cannot be read. `files_live` returns how many data files of an entry's attempts
-    are live in a snapshot. `claimed` says whether another sink of this run writes under a commit user. `runs` are this
-    run and those whose claims stood when it began.
+    `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the journal's entry of this
+    batch, `last_entry` the newest one of an earlier batch, and `later_entry` the newest one of a later batch.
+    `registered` is the register of this commit user, and `others` are the registers of all other users.
+    `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot be
+    read. `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed` says
+    whether another sink of this run writes under a commit user. `runs` are this run and those whose claims stood
+    when it began.
     """
 
     identity: WriterIdentity
@@ -78,6 +79,7 @@ class Evidence:
     offsets_hash: str | None
     schema_digest: str
     schema_created_millis: int
+    snapshots: SnapshotStore
     latest: Snapshot | None
     entry: JournalEntry | None
     last_entry: JournalEntry | None
@@ -88,6 +90,11 @@ class Evidence:
     files_live: Callable[[Snapshot, JournalEntry], int]
     claimed: Callable[[str], bool]
     runs: frozenset[str] = frozenset()
+
+    @property
+    def seen(self) -> SnapshotRef | None:
+        """The latest snapshot."""
+        return None if self.latest is None else SnapshotRef.of(self.latest)
 
     @property
     def journal_since(self) -> int | None:
@@ -110,17 +117,16 @@ class Evidence:
         return any(one is not None for one in (self.registered, self.entry, self.last_entry))
 
 
-def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from storage alone."""
     entry, last_entry = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
     same_table = _judge_table(evidence, (entry, last_entry), refuse)
     entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
-    latest = evidence.latest
-    seen = None if latest is None else SnapshotRef.of(latest)
-    history = _search(snapshots, latest, evidence)
+    latest, seen = evidence.latest, evidence.seen
+    history = _search(evidence)
     _judge_identity(evidence, history, refuse)
     if history.own is not None:
-        return _judge_known(snapshots, evidence, history.own, seen, entry, last_entry, refuse)
+        return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
     if later is not None:  # it was prepared after this batch had been done
         refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
@@ -133,9 +139,9 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
         )
         return _judge_files(evidence, entry, latest, refuse, why)
     if entry is not None:
-        return _judge_entry(snapshots, evidence, entry, last_entry, latest, seen, refuse)
+        return _judge_entry(evidence, entry, last_entry, refuse)
     if last_entry is not None:
-        _judge_lost_batch(snapshots, last_entry, latest, refuse)
+        _judge_lost_batch(evidence, last_entry, refuse)
     if same_table:
         _judge_unknown(evidence, history, refuse, noted=last_entry is not None)
     return Fresh(seen=seen)
@@ -178,7 +184,8 @@ class _History:
     beside: Snapshot | None = None
 
 
-def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidence) -> _History:
+def _search(evidence: Evidence) -> _History:
+    snapshots, latest = evidence.snapshots, evidence.latest
     incarnation = None
     lowest: Snapshot | None = None
     beside: Snapshot | None = None
@@ -272,17 +279,12 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
 
 
 def _judge_known(
-    snapshots: SnapshotStore,
-    evidence: Evidence,
-    own: Snapshot,
-    seen: SnapshotRef | None,
-    entry: JournalEntry | None,
-    last_entry: JournalEntry | None,
-    refuse: ReplayErrors,
+    evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last_entry: JournalEntry | None, refuse: ReplayErrors
 ) -> Verdict:
     """Our newest snapshot exists: compares its identifier with the batch. If an operator lets a doubtful batch
     continue, its entry is not passed on as dead, because the files that it names may be those of the published
     batch."""
+    snapshots, seen = evidence.snapshots, evidence.seen
     batch_id, marks = evidence.batch_id, Marks.of(own.properties)
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
@@ -346,15 +348,10 @@ def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: R
 
 
 def _judge_entry(
-    snapshots: SnapshotStore,
-    evidence: Evidence,
-    entry: JournalEntry,
-    last_entry: JournalEntry | None,
-    latest: Snapshot | None,
-    seen: SnapshotRef | None,
-    refuse: ReplayErrors,
+    evidence: Evidence, entry: JournalEntry, last_entry: JournalEntry | None, refuse: ReplayErrors
 ) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
+    snapshots, latest, seen = evidence.snapshots, evidence.latest, evidence.seen
     if entry.previous is not None:
         kept = snapshots.find(entry.previous.snapshot.id)
         replaced = is_replaced(snapshots, entry.previous.snapshot, latest)
@@ -365,7 +362,7 @@ def _judge_entry(
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
         return Fresh(seen=seen)
-    if last_entry is not None and _judge_lost_batch(snapshots, last_entry, latest, refuse):
+    if last_entry is not None and _judge_lost_batch(evidence, last_entry, refuse):
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
@@ -388,12 +385,11 @@ def _judge_files(
     return Fresh(seen=seen)
 
 
-def _judge_lost_batch(
-    snapshots: SnapshotStore, last_entry: JournalEntry, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
+def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: ReplayErrors) -> bool:
     """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was
     committed above the newest snapshot of its judgement. It has expired, or was rolled back if none is
     missing above that one. Returns whether an operator let the next batch continue all the same."""
+    snapshots, latest = evidence.snapshots, evidence.latest
     base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete

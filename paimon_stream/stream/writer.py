@@ -141,9 +141,8 @@ class StreamWriter:
             self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
             self._refresh()
             return self._judge_first(batch, refuse)
-        verdict = judge_next(
-            self._snapshots, memory, batch.batch_id, refuse, latest=latest, follows=self._follows
-        ) or self._judge_again(batch, refuse)
+        fresh = judge_next(self._snapshots, memory, refuse, latest=latest, follows=self._follows)
+        verdict = fresh or self._judge_again(batch, refuse)
         alone = latest is not None and SnapshotRef.of(latest) == memory.seen
         # What a later run has published since the claim was looked for may have expired before the snapshots
         # were read. Where there is nothing new, it has published nothing.
@@ -192,7 +191,7 @@ class StreamWriter:
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
-        require_unpublished(self._snapshots, self._identity, batch.batch_id, refuse)
+        require_unpublished(self._snapshots, self._identity, refuse)
         none = frozenset[str]()
         evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=none)
         verdict = self._judge_from_storage(batch, evidence, refuse).verdict

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.options import MANIFEST_FULL_COMPACTION_SIZE, MANIFEST_MERGE_MIN_COUNT, MANIFEST_TARGET_SIZE, Options
 from paimon_stream.table.live import merge_entries
 
@@ -153,24 +153,17 @@ def full_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> M
         return None
     if not any(meta.num_deleted_files for meta in rest):
         return (*kept, *access.join(tuple(rest)))
-    # `kept` grows while the survivors are written.
-    written = access.write(_survivors(rest, deleted, limits, access.read, kept))
+
+    def survivors() -> Iterator[ManifestEntry]:
+        """The entries to write again, with one manifest in memory at a time. A manifest that loses no entry and
+        need not change goes to `kept`."""
+        for meta in rest:
+            entries = access.read(meta)
+            live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
+            if len(live) == len(entries) and not limits.must_change(meta):
+                kept.append(meta)
+            else:
+                yield from live
+
+    written = access.write(survivors())  # `kept` grows meanwhile
     return (*kept, *written)
-
-
-def _survivors(
-    metas: Iterable[ManifestFileMeta],
-    deleted: set[FileIdentity],
-    limits: "MergeLimits",
-    read: ReadManifest,
-    kept: list[ManifestFileMeta],
-) -> Iterator[ManifestEntry]:
-    """The entries to write again, with one manifest in memory at a time. A manifest that loses no entry and
-    need not change goes to `kept`."""
-    for meta in metas:
-        entries = read(meta)
-        live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
-        if len(live) == len(entries) and not limits.must_change(meta):
-            kept.append(meta)
-        else:
-            yield from live

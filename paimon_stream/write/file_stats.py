@@ -69,22 +69,26 @@ class RowStats:
         self._types = types
         self._wanted = wanted
         self._nulls = [0] * len(types)
-        self._bounds: list[list[Bounds]] = [[] for _ in types]
+        self.bounds: list[list[Bounds]] = [[] for _ in types]
 
     def add(self, rows: pa.Table) -> None:
         """Adds the rows to the statistics."""
-        for i, (type_, column) in enumerate(zip(self._types, rows.columns, strict=True)):
+        for i, column in enumerate(rows.columns):
             if self._wanted[i]:
                 self._nulls[i] += column.null_count
-                bounds = column_bounds(column, type_)
-                if bounds is not None:
-                    self._bounds[i].append(bounds)
+                self.bound(i, column)
+
+    def bound(self, i: int, column: pa.ChunkedArray) -> None:
+        """Takes in the bounds of a column."""
+        bounds = column_bounds(column, self._types[i])
+        if bounds is not None:
+            self.bounds[i].append(bounds)
 
     def columns(self) -> list[ColumnStats]:
         """The statistics of all rows; `NO_STATS` for columns that are not wanted."""
         made = []
         for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
-            low, high = merged(self._bounds[i], type_, self._longest_text)
+            low, high = merged(self.bounds[i], type_, self._longest_text)
             made.append(ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS)
         return made
 

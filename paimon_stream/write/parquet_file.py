@@ -35,7 +35,7 @@ from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
-from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
+from paimon_stream.write.file_stats import RowStats, merged
 from paimon_stream.write.output import (
     CountingStream,
     Dictionaries,
@@ -148,21 +148,15 @@ class _ParquetStats:
         self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
         self._rows = RowStats(types, self._int96)
         self._texts = [i for i, one in enumerate(types) if one.is_string]
-        self._bounds: dict[int, list[Bounds]] = {}
 
     def add(self, rows: pa.Table) -> None:
         """Adds the rows of one row group."""
         self._rows.add(rows)
         for i in self._always:
-            self._keep(i, rows)
+            self._rows.bound(i, rows.column(i))
         for i in self._texts:
             if (pc.max(pc.binary_length(rows.column(i))).as_py() or 0) > _MOST_FOOTER_BYTES:
-                self._keep(i, rows)
-
-    def _keep(self, i: int, rows: pa.Table) -> None:
-        bounds = column_bounds(rows.column(i), self._types[i])
-        if bounds is not None:
-            self._bounds.setdefault(i, []).append(bounds)
+                self._rows.bound(i, rows.column(i))
 
     def columns(self) -> list[ColumnStats]:
         """The statistics of the complete file; `NO_STATS` for nested columns."""
@@ -185,7 +179,7 @@ class _ParquetStats:
             return NO_STATS
         nulls = sum(one.null_count for one in statistics)
         valued = [one for one in statistics if one.num_values]
-        observed = self._bounds.get(i, [])
+        observed = self._rows.bounds[i]
         from_footer = [] if i in self._always else [one for one in valued if one.has_min_max]
         bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in from_footer]
         low, high = None, None

@@ -67,15 +67,15 @@ def some_files_are_enough(patch: Patch) -> None:
 
 @bug("Nobody judges the first batch of a run.", "twin")
 def no_judge(patch: Patch) -> None:
-    patch.setattr(evidence, "judge_first", lambda snapshots, *rest: _fresh(snapshots))
+    patch.setattr(evidence, "judge_first", lambda found, refuse: _fresh(found.snapshots))
 
 
 @bug("A batch counts as committed if any journal entry of it exists.", "twin")
 def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
-    def judge(snapshots: SnapshotStore, found: Evidence, refuse: Any) -> Any:
+    def judge(found: Evidence, refuse: Any) -> Any:
         if found.entry is not None:
-            return AlreadyCommitted(seen=_fresh(snapshots).seen, snapshot=None, dead=None)
-        return real(snapshots, found, refuse)
+            return AlreadyCommitted(seen=_fresh(found.snapshots).seen, snapshot=None, dead=None)
+        return real(found, refuse)
 
     real = evidence.judge_first
     patch.setattr(evidence, "judge_first", judge)

@@ -149,6 +149,7 @@ class World:
             offsets_hash=self.offsets_hash,
             schema_digest="d",
             schema_created_millis=1000,
+            snapshots=self.snapshots,
             latest=self.snapshots.latest(),
             entry=self.entry,
             last_entry=self.last_entry,
@@ -160,7 +161,7 @@ class World:
             claimed=lambda user: self.claimed,
             runs=frozenset({"run-1"}),
         )
-        return judge_first(self.snapshots, evidence, self.refusals(batch_id))
+        return judge_first(evidence, self.refusals(batch_id))
 
 
 @pytest.fixture
@@ -569,9 +570,7 @@ def remembered(world: World, own: Snapshot, batch_id: int) -> Memory:
 
 def test_the_next_batch_is_fresh_while_our_last_snapshot_stands(world: World) -> None:
     own = world.mine(1, 3)
-    verdict = judge_next(
-        world.snapshots, remembered(world, own, 3), 4, world.refusals(4), latest=world.snapshots.latest()
-    )
+    verdict = judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
     assert verdict.seen == SnapshotRef.of(own)
 
 
@@ -579,9 +578,7 @@ def test_the_next_batch_is_fresh_when_our_last_snapshot_expired(world: World) ->
     own = world.mine(1, 3)
     world.publish(2, "java", 0)
     world.expire(1)
-    verdict = judge_next(
-        world.snapshots, remembered(world, own, 3), 4, world.refusals(4), latest=world.snapshots.latest()
-    )
+    verdict = judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
     assert verdict.seen == SnapshotRef(id=2, nonce="delta-2")
 
 
@@ -592,22 +589,20 @@ def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(
     world.mine(3, identifier, run_id="run-9")
     world.publish(4, "java", 1)
     with pytest.raises(SharedCheckpoint, match="run-9"):
-        judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4), latest=world.snapshots.latest())
+        judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
 
 
 def test_a_gap_since_the_run_last_looked_is_left_for_the_commit_to_judge(world: World) -> None:
     own = world.mine(1, 3)
     world.publish(3, "java", 0)
     memory = remembered(world, own, 3)
-    assert (
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest()).seen == memory.seen
-    )
+    assert judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest()).seen == memory.seen
 
 
 def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
     own = world.mine(1, 3)
     with pytest.raises(DuplicateWriter):
-        judge_next(world.snapshots, remembered(world, own, 3), 3, world.refusals(3), latest=world.snapshots.latest())
+        judge_next(world.snapshots, remembered(world, own, 3), world.refusals(3), latest=world.snapshots.latest())
 
 
 def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_causes(world: World) -> None:
@@ -616,12 +611,12 @@ def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_c
     memory = remembered(world, own, 3)
     world.publish(2, "java", 1, nonce="other")
     with pytest.raises(CommitLost, match="snapshot 2, in which batch 3") as caught:
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest())
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest())
     for part in ("'java'", "replaced it", "rolled back and written again", "on-table-change"):
         assert part in str(caught.value)
     world.options = {"paimon-stream.on-table-change": "continue"}
     assert (
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest()) is None
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest()) is None
     )  # storage must decide
 
 
@@ -631,7 +626,7 @@ def test_a_snapshot_under_another_nonce_above_which_others_went_on_is_a_lost_com
     world.publish(2, "java", 1, nonce="other")
     world.publish(3, "java", 2)
     with pytest.raises(CommitLost):
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest())
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest())
 
 
 def test_our_last_snapshot_above_the_latest_is_a_rollback(world: World) -> None:
@@ -640,7 +635,7 @@ def test_our_last_snapshot_above_the_latest_is_a_rollback(world: World) -> None:
     memory = remembered(world, own, 3)
     world.expire(2)
     with pytest.raises(TableRolledBack):
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest())
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest())
 
 
 def test_every_refusal_names_table_user_batch_and_option(world: World) -> None:
