@@ -141,6 +141,9 @@ def test_the_time_may_be_made_of_several_columns_and_null_in_any_keeps_the_parti
     report = table.expire_partitions()
     assert report.partitions == ({"dt": "20000101", "hour": 7},)
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 4, 5]
+    unused = {"partition.timestamp-pattern": "$dt", "partition.timestamp-formatter": "yyyyMMdd"}
+    assert table.expire_partitions(unused).partitions == ({"dt": "20000101", "hour": 25},)  # as in Java, not hour NULL
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 5]
     first_only = {"partition.timestamp-formatter": "yyyyMMdd"}
     without = made({**WEEK, **first_only})
     without.append(rows((2, "20000101", None), (3, None, 7)))
@@ -163,6 +166,13 @@ def test_update_time_is_that_of_the_newest_file() -> None:
     bench.clock.advance(HOUR)
     assert days(expire(bench)) == ["b"]
     bench.audit([])
+
+
+def test_files_that_wait_for_their_buckets_stay_and_take_nobody_s_place() -> None:
+    bench = bench_of("2000-01-02", options={"partition.expiration-max-num": "1"})
+    bench.committer().commit(bench.request(7, [bench.message("waits", dt="2000-01-01", bucket=-2)]))
+    assert days(expire(bench)) == ["2000-01-02"]
+    assert (days(expire(bench)), bench.live_names()) == ([], ["waits"])
 
 
 def test_index_files_go_with_their_partitions() -> None:
