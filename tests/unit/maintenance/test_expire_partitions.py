@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.commit.overwrite import OverwriteSource
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended, InvalidOption
 from paimon_stream.format.entries import HASH
@@ -23,6 +25,7 @@ from paimon_stream.maintenance.pins import pin_path, put_pin
 from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_spec import PartitionFilter
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
@@ -187,6 +190,19 @@ def test_index_files_go_with_their_partitions() -> None:
     table.append(rows((1, "2000-01-01", 1), (3, "9999-01-01", 1)))
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3]
     assert table.verify().findings == ()
+
+
+def test_the_index_of_a_partition_that_stays_stays() -> None:
+    table = made({"bucket": "-1"}, primary_keys=["id", "dt", "hour"])._table
+    PaimonTable.load(table.location).append(rows((1, "a", 1), (2, "b", 1)))
+    manifests, latest = ManifestStore(table.storage), PaimonTable.load(table.location).latest_snapshot()
+    assert latest is not None
+    base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
+    made_at = {one.file.creation_time or 0 for meta in base.metas for one in manifests.read(meta)}
+    for since, gone in ((min(made_at), 0), (max(made_at) + 1, 2)):
+        source = OverwriteSource(manifests, PartitionFilter(table.partition_types), Changes(), since)
+        changes = source.at(base)
+        assert (len(changes.entries), len(changes.index), len(source.gone)) == (gone, gone, gone)
 
 
 # -- what is refused ----------------------------------------------------------------------------------
