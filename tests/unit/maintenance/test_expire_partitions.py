@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.commit.overwrite import OverwriteSource
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended, InvalidOption
 from paimon_stream.format.entries import HASH
@@ -23,6 +25,7 @@ from paimon_stream.maintenance.pins import pin_path, put_pin
 from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_spec import PartitionFilter
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
@@ -141,6 +144,9 @@ def test_the_time_may_be_made_of_several_columns_and_null_in_any_keeps_the_parti
     report = table.expire_partitions()
     assert report.partitions == ({"dt": "20000101", "hour": 7},)
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 4, 5]
+    unused = {"partition.timestamp-pattern": "$dt", "partition.timestamp-formatter": "yyyyMMdd"}
+    assert table.expire_partitions(unused).partitions == ({"dt": "20000101", "hour": 25},)  # as in Java, not hour NULL
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 5]
     first_only = {"partition.timestamp-formatter": "yyyyMMdd"}
     without = made({**WEEK, **first_only})
     without.append(rows((2, "20000101", None), (3, None, 7)))
@@ -165,6 +171,13 @@ def test_update_time_is_that_of_the_newest_file() -> None:
     bench.audit([])
 
 
+def test_files_that_wait_for_their_buckets_stay_and_take_nobody_s_place() -> None:
+    bench = bench_of("2000-01-02", options={"partition.expiration-max-num": "1"})
+    bench.committer().commit(bench.request(7, [bench.message("waits", dt="2000-01-01", bucket=-2)]))
+    assert days(expire(bench)) == ["2000-01-02"]
+    assert (days(expire(bench)), bench.live_names()) == ([], ["waits"])
+
+
 def test_index_files_go_with_their_partitions() -> None:
     table = made({**WEEK, "bucket": "-1"}, primary_keys=["id", "dt", "hour"])
     table.append(rows((1, "2000-01-01", 1), (2, "2000-01-01", 2), (3, "9999-01-01", 1)))
@@ -177,6 +190,19 @@ def test_index_files_go_with_their_partitions() -> None:
     table.append(rows((1, "2000-01-01", 1), (3, "9999-01-01", 1)))
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3]
     assert table.verify().findings == ()
+
+
+def test_the_index_of_a_partition_that_stays_stays() -> None:
+    table = made({"bucket": "-1"}, primary_keys=["id", "dt", "hour"])._table
+    PaimonTable.load(table.location).append(rows((1, "a", 1), (2, "b", 1)))
+    manifests, latest = ManifestStore(table.storage), PaimonTable.load(table.location).latest_snapshot()
+    assert latest is not None
+    base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
+    made_at = {one.file.creation_time or 0 for meta in base.metas for one in manifests.read(meta)}
+    for since, gone in ((min(made_at), 0), (max(made_at) + 1, 2)):
+        source = OverwriteSource(manifests, PartitionFilter(table.partition_types), Changes(), since)
+        changes = source.at(base)
+        assert (len(changes.entries), len(changes.index), len(source.gone)) == (gone, gone, gone)
 
 
 # -- what is refused ----------------------------------------------------------------------------------
