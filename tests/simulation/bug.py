@@ -35,7 +35,7 @@ class Bug:
         """A world with those who meet the bug."""
         compactors = bool({"compacting stream", *(one.kind for one in COMPACTORS)} & set(self.only))
         newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
-        return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors)
+        return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors, upkeep=False)
 
     def runs(self) -> Iterator[Outcome]:
         """Its schedules, one after another."""

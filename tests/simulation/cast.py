@@ -76,9 +76,10 @@ def world_of(
     newcomers: bool = True,
     compactors: bool = True,
     dynamic: bool = True,
+    upkeep: bool = True,
 ) -> World:
     """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others. Without `newcomers`, `compactors` or `dynamic` buckets, the schedules are those that were found
+    no others. Without `newcomers`, `compactors`, `dynamic` buckets or `upkeep`, the schedules are those that were found
     before these existed."""
 
     def takes_part(kind: str, rarely: int) -> bool:
@@ -148,12 +149,11 @@ def world_of(
             drawn = random.Random(f"compacting {seed} {one.checkpoint.name}").randrange(3) == 0
             if "compacting stream" in only if only else drawn:
                 one.compacts = world.compacted = True
-    if AutomaticTagger.kind in only if only else newcomers and random.Random(f"tags {seed}").randrange(4) == 0:
-        actors.append(AutomaticTagger(world, "the automatic tagger"))
-    drawn = newcomers and world.partitioned and random.Random(f"partitions {seed}").randrange(4) == 0
-    if PartitionExpirer.kind in only if only else drawn:
-        world.partitions_expire = True
-        actors.append(PartitionExpirer(world, "the partition expirer"))
+    for upkeeper, possible in ((AutomaticTagger, True), (PartitionExpirer, world.partitioned)):
+        drawn = upkeep and newcomers and possible and random.Random(f"{upkeeper.kind} {seed}").randrange(4) == 0
+        if upkeeper.kind in only if only else drawn:
+            actors.append(upkeeper(world, f"the {upkeeper.kind}"))
+    world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)

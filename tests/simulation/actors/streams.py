@@ -147,7 +147,8 @@ class Stream(Actor):
         if self.command is not None:
             command, process = self.command, self.ready()
             self.doing, self.unjournalled = "recommit", True
-            return lambda: command(self.world.table, storage=process.storage, runtime=process.runtime)
+            table = replace(self.world.table, storage=process.storage)
+            return lambda: command(table, runtime=process.runtime)
         if self.repair:
             self.repair, self.doing = False, "repair of the hints"
             table, process = self.world.table, self.ready()
