@@ -8,6 +8,9 @@
 own, one after the other. CPU is that of the driver, the JVM and the Python workers; "first" and "last" are the CPU
 seconds of a batch, as means of the first and the last batches. "assign" is what a process needs to look up the keys
 of a batch and to place the new ones by an index of that many keys, with the memory that it takes.
+
+"read" is an append table of ten files of a million rows, read before and after every tenth row was deleted by deletion
+vectors: the CPU seconds, as the medians of five readings each, and the vectors' share of that.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -62,11 +67,39 @@ def assign(location: str, keys: int) -> tuple[float, float]:
     return spent, peak / 2**20
 
 
+def read_with_vectors(location: str) -> tuple[float, float]:
+    """CPU seconds of reading a table without deletion vectors, and with them."""
+    options = {"deletion-vectors.enabled": "true"}
+    columns = [("id", "BIGINT"), ("customer", "INT"), ("amount", "DOUBLE"), ("note", "STRING")]
+    table = PaimonTable.create(location, columns, options=options)
+    dice = np.random.default_rng(1)
+    notes = pa.array([f"a note of some length, number {n}" for n in range(5_000)])
+    for number in range(10):
+        ids = np.arange(number * 1_000_000, (number + 1) * 1_000_000)
+        values = [ids, dice.integers(0, 10**6, len(ids), dtype=np.int32), dice.random(len(ids))]
+        taken = notes.take(pa.array(dice.integers(0, len(notes), len(ids))))
+        table.append(pa.table([*values, taken], names=[name for name, _ in columns]))
+    before = _read(table)
+    number = pc.field("id").cast(pa.float64()) / 10
+    table.delete(pc.floor(number) == number)
+    return before, _read(table)
+
+
+def _read(table: PaimonTable) -> float:
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        rows = sum(batch.num_rows for batch in table.to_batches())
+        spent.append(time.process_time() - began)
+    assert rows in (9_000_000, 10_000_000), rows
+    return sorted(spent)[2]
+
+
 def main() -> None:
     """Measures each, and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", default="ours fixed,ours dynamic,jar dynamic")
-    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--batches", type=int, default=100, help="0: only what one process does")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a batch")
     given = parsed(parser)
     warm = min(COMPACTED.warm_up, given.batches // 4)
@@ -78,6 +111,10 @@ def main() -> None:
         for keys in (1_000_000, 10_000_000):
             spent, memory = assign(str(folder / f"assign-{keys}" / "t"), keys)
             print(f"assign, {keys:>11,} keys: {spent:.2f} CPU s, {memory:.0f} MiB", flush=True)
+        without, vectors = read_with_vectors(str(folder / "vectors" / "t"))
+        print(f"read: {without:.2f} CPU s without vectors, {vectors:.2f} with, {vectors / without:.2f} x", flush=True)
+        if not given.batches:
+            return
         source = make_data(load, folder / "data")
         print(f"{load.all_batches} batches of {load.rows_per_batch:,} rows: upserts, half of them new keys")
         print(f"{'run':14}{'CPU s':>9}{'wall s':>9}{'first':>8}{'last':>8}{'files':>7}{'read':>8}")

@@ -98,7 +98,7 @@ class AfterCommit:
         if self._worker is not None and self._worker.is_alive():
             return  # the work after an earlier batch goes on
         tags = self._tags_are_due(table, last)
-        partitions, self._dropped = is_time(table.options, self.runtime, self._dropped)
+        partitions, self._dropped = is_time(table.options, self.runtime, self._dropped, batch=self.batch)
         snapshots = self._snapshots_may_be_due(table, latest)
         waits = tally_of(table.storage) is None or table.options.is_set(SNAPSHOT_EXPIRE_MODE)
         if waits:

@@ -16,7 +16,7 @@ from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.names import value_text
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.options import OF_PARTITIONS, PARTITION_INTERVAL, STRICT_MODE, Options
+from paimon_stream.options import OF_PARTITIONS, PARTITION_AT_END, PARTITION_INTERVAL, STRICT_MODE, Options
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.read_ahead import in_groups
@@ -49,14 +49,15 @@ class PartitionExpiryReport(Report):
     dry_run: bool
 
 
-def is_time(options: Options, runtime: Runtime, last: int | None) -> tuple[bool, int | None]:
-    """Whether partitions expire after this commit, and when they did for the last time (milliseconds). The first time
-    of a run is a random part of the interval earlier, so that runs that begin together do not expire together."""
+def is_time(options: Options, runtime: Runtime, last: int | None, *, batch: bool) -> tuple[bool, int | None]:
+    """Whether partitions expire after this commit, which may be that of a batch write, and when they did for the last
+    time (milliseconds). The first time of a run is a random part of the interval earlier, so that runs that begin
+    together do not expire together."""
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
         return False, last
     now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
     last = now - runtime.rng.below(interval or 1) if last is None else last
-    return interval == 0 or now > last + interval, last
+    return interval == 0 or now > last + interval or (batch and options.value(PARTITION_AT_END)), last
 
 
 def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> PartitionExpiryReport:

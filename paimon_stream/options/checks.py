@@ -31,7 +31,7 @@ _PAIMON_ALIASES: Final = {
 _FOREIGN_KEYS: Final = {
     "path", "primary-key", "partition", "owner", "async-file-write", "upsert-key", "incremental-between",
     "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting", "add-column-before-partition",
-    "delete-file.thread-num", "end-input.check-partition-expire", "auto-create", "provider", "target-file-row-num",
+    "delete-file.thread-num", "auto-create", "provider", "target-file-row-num",
     "comment", "created-at",
 }  # fmt: skip
 

@@ -123,10 +123,27 @@ PARTITION_STRATEGY = Option(
     "values-time: a partition is as old as the time in its values. update-time: as old as its newest file.",
 )  # fmt: skip
 PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often partitions expire.")
-PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most so many partitions expire at once.")
-PARTITION_BATCH = Option("partition.expiration-batch-size", integer, None, "At most so many expire in one snapshot.")
-PARTITION_FORM = Option("partition.timestamp-formatter", time_form, None, "Form of times; else yyyy-M-d[ H:m:s[.S]].")
-PARTITION_PATTERN = Option("partition.timestamp-pattern", text, None, "$dt $hour:00:00 or so; else the first column.")
+PARTITION_AT_END = switch("end-input.check-partition-expire", "Partitions expire after each batch write.")
+PARTITION_MOST = Option(
+    "partition.expiration-max-num", positive, "100", "The largest number of partitions that expire at once."
+)
+PARTITION_BATCH = Option(
+    "partition.expiration-batch-size",
+    integer,
+    None,
+    "The largest number that one snapshot drops. If not set: all.",
+)
+PARTITION_FORM = Option(
+    "partition.timestamp-formatter", time_form, None,
+    "The form of the times in partition values, as Java's DateTimeFormatter has it. If not set: yyyy-M-d[ H:m:s[.S]].",
+)  # fmt: skip
+PARTITION_PATTERN = Option(
+    "partition.timestamp-pattern", text, None,
+    "How the partition columns make a time, such as $dt $hour:00:00. If not set: the first column is one.",
+)  # fmt: skip
+PARTITION_STRICT = switch(
+    "partition.timestamp-format.strict", "Values that name no time are written all the same, and a warning says so."
+)
 OF_PARTITIONS = (
     PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
 )  # fmt: skip

@@ -21,6 +21,7 @@ from paimon_stream.options import (
     EXPLICIT_CAST,
     ICEBERG_STORAGE,
     MERGE_ENGINE,
+    PARTITION_STRICT,
     STREAM_COMPACT,
     TAG_CALLBACKS,
     TAG_SUCCESS_FILE,
@@ -38,6 +39,7 @@ _LEFT_TO_OTHERS: Final[Mapping[Option[Any], str]] = {
     COMMIT_CALLBACKS: "they are Java classes, and are not called",
     ICEBERG_STORAGE: "no Iceberg metadata is written",
     EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
+    PARTITION_STRICT: "partition values that name no time are written",
     TAG_CALLBACKS: "they are Java classes, and are not called",
     TAG_SUCCESS_FILE: "no file is written beside a tag",
 }

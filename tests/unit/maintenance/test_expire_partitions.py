@@ -368,6 +368,16 @@ def test_a_stream_expires_partitions_batch_after_batch_and_goes_on() -> None:
     assert len(bench.live()) == 3
 
 
+@pytest.mark.parametrize("at_end", ["true", "false"])
+def test_a_batch_write_expires_partitions_if_an_option_says_so(at_end: str) -> None:
+    options = {"partition.expiration-time": "7 d", "end-input.check-partition-expire": at_end}
+    place = f"memory://at-end-{at_end}/db.db/t"
+    table = PaimonTable.create(place, [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"], options=options)
+    today = dt.datetime.now(tz=dt.timezone.utc).strftime("%Y-%m-%d")
+    table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "dt": ["2000-01-01", today]}))
+    assert table.to_arrow()["id"].to_pylist() == ([2] if at_end == "true" else [1, 2])
+
+
 def test_the_first_check_comes_within_the_interval_and_the_next_after_another() -> None:
     waited = []
     for seed in range(8):

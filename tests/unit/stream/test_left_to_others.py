@@ -20,6 +20,7 @@ LEFT = {
     "commit.callbacks": "org.example.Callback",
     "metadata.iceberg.storage": "table-location",
     "write.merge-schema.explicit-cast": "true",
+    "partition.timestamp-format.strict": "true",
     "tag.callbacks": "org.example.Callback",
     "tag.create-success-file": "true",
 }
