@@ -1,7 +1,9 @@
 """What the reports of maintenance and compaction have in common: their JSON, and progress on the way."""
 
 import dataclasses
+import datetime as dt
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
@@ -32,4 +34,6 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, Report):
         return value.to_json()
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return str(value) if isinstance(value, (dt.date, dt.time, Decimal)) else value

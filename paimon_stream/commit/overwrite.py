@@ -71,10 +71,11 @@ class OverwriteSource:
     Partitions with a file that was created at `spared` (local milliseconds) or later stay as they are."""
 
     def __init__(
-        self, manifests: ManifestStore, cleared: PartitionFilter, written: Changes, spared: int = 2**63
+        self, table: Table, manifests: ManifestStore, cleared: PartitionFilter, written: Changes, spared: int = 2**63
     ) -> None:
         self.gone: list[ManifestEntry] = []
         self._spared = spared
+        self._least_bucket = table.least_bucket
         self._manifests = manifests
         self._cleared = cleared
         self._written = written
@@ -85,7 +86,7 @@ class OverwriteSource:
         those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
         live = self._live(base)
         spared = {entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared}
-        dropped = (entry for entry in live if entry.bucket >= 0 and entry.partition not in spared)
+        dropped = (entry for entry in live if entry.bucket >= self._least_bucket and entry.partition not in spared)
         self.gone = [replace(entry, kind=FileKind.DELETE) for entry in dropped]
         known = {entry.identity for entry in self.gone}
         written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
@@ -134,7 +135,7 @@ def plan_overwrite(
     else:
         cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
         _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
-    source = OverwriteSource(manifests, cleared, _numbered(table, written))
+    source = OverwriteSource(table, manifests, cleared, _numbered(table, written))
     return Overwrite(source=source, messages=kept, always=not replaces_own)
 
 
@@ -151,7 +152,7 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
             option="partitions",
         )
     cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
-    return Overwrite(source=OverwriteSource(manifests, cleared, Changes()), messages=(), always=True)
+    return Overwrite(source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True)
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:

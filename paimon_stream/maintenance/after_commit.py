@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.consumers import write_consumer
@@ -72,6 +73,7 @@ class AfterCommit:
     _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
+    _tag_names: TagNames | None = None
     _tags_due_at: str | None = None
     _dropped: int | None = None
 
@@ -98,7 +100,11 @@ class AfterCommit:
         if self._worker is not None and self._worker.is_alive():
             return  # the work after an earlier batch goes on
         tags = self._tags_are_due(table, last)
-        partitions, self._dropped = is_time(table.options, self.runtime, self._dropped, batch=self.batch)
+        partitions = False
+        try:
+            partitions, self._dropped = is_time(table.options, self.runtime, self._dropped, batch=self.batch)
+        except PaimonStreamError as why:  # the rest is done all the same
+            self._failed(table, why)
         snapshots = self._snapshots_may_be_due(table, latest)
         waits = tally_of(table.storage) is None or table.options.is_set(SNAPSHOT_EXPIRE_MODE)
         if waits:
@@ -119,10 +125,15 @@ class AfterCommit:
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
         """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
         mode = table.options.value(TAG_AUTOMATIC_CREATION)
-        if mode in ("none", "batch") or last is None:
+        if mode in ("none", "batch"):
             return mode == "batch" and self.batch
-        moment = TagNames.of(table.options).moment(last)
-        return moment is not None and (self._tags_due_at is None or moment.isoformat() >= self._tags_due_at)
+        names = TagNames.of(table.options)
+        if self._tag_names != names:  # the first time, or somebody has changed the options
+            self._tag_names, self._tags_due_at = names, None
+        moment = None if last is None else names.moment(last)
+        if self._tags_due_at is None:
+            return last is None or moment is not None
+        return moment is not None and moment.replace(tzinfo=None).isoformat() >= self._tags_due_at
 
     def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
         """Whether snapshots may have to expire, as far as is known without a look."""

@@ -5,11 +5,11 @@ What is due follows from the tags and snapshots that exist, so kills do no harm,
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import AlreadyExists, NotFound
+from paimon_stream.errors import AlreadyExists, NotFound, naming
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.options import (
@@ -27,6 +27,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import tag_period
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -52,40 +53,60 @@ class AutomaticTagsReport(Report):
 def create_automatic_tags(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> AutomaticTagsReport:
-    """Creates the tags that are due, and deletes automatic tags beyond `tag.num-retained-max`, the oldest first. In
-    mode `batch`, the newest snapshot is due, its tag replaces one of the same name, and all tags are counted. Raises
-    what `create_tag` and `delete_tag` raise, and `InvalidOption`."""
-    options, snapshots = table.options, SnapshotStore(table.storage, runtime)
-    mode = options.value(TAG_AUTOMATIC_CREATION)
-    of_batch, tags = mode == "batch", read_tags(table.storage) if mode != "none" else {}
-    names = TagNames.of(options)
-    due = names.of_batch(snapshots) if of_batch else names.due(snapshots, tags)
+    """Creates the tags that are due. If it creates one, it deletes automatic tags beyond `tag.num-retained-max`, the
+    oldest first. In mode `batch`, the newest snapshot is due, its tag replaces one of the same name, and all tags are
+    counted. Raises what `create_tag` and `delete_tag` raise, and `InvalidOption`."""
+    snapshots = SnapshotStore(table.storage, runtime)
+    with naming(table.location):
+        names = TagNames.of(table.options)
     created: dict[str, int] = {}
-    for name, snapshot in due:
-        if name in tags and (not of_batch or tags[name].nonce == snapshot.nonce):
-            continue
-        if not dry_run:
-            if name in tags:
-                delete_tag(table, name, runtime=runtime)
-            try:
-                create_tag(table, name, snapshot.id, runtime=runtime)
-            except (AlreadyExists, NotFound):
-                continue  # another writer was faster, or the snapshot has expired
-        created[name], tags[name] = snapshot.id, snapshot
-    over: list[str] = []
-    if options.is_set(TAG_NUM_RETAINED_MAX):
-        counted = sorted((tags[name].id, name) for name in tags if of_batch or names.time_of(name) is not None)
-        over = [name for _, name in counted[: -options.value(TAG_NUM_RETAINED_MAX)]]
-    for name in () if dry_run else over:
+    while True:
+        tags = {} if names.mode == "none" else read_tags(table.storage)
+        due = [(name, one) for name, one in names.due(snapshots, tags) if name not in tags or names.replaces(tags, one)]
+        counted = [(one.id, name) for name, one in tags.items() if names.counts(name)]
+        counted = sorted({*counted, *((one.id, name) for name, one in due)})
+        over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
+        wanted = [(name, one) for name, one in due if name not in over]
+        if dry_run or _made(table, wanted, snapshots, tags, created, runtime):
+            break
+    created |= {name: one.id for name, one in wanted}
+    deleted = tuple(name for _, name in counted if name in over and name in tags)
+    for name in () if dry_run else deleted:
         delete_tag(table, name, runtime=runtime)
-    at = names.due_at(tags)
+    at = names.due_at({**tags, **dict(wanted)})
     return AutomaticTagsReport(
         location=table.location,
         dry_run=dry_run,
         created=created,
-        deleted=tuple(over),
+        deleted=deleted,
         next_time=None if at is None else at.replace(tzinfo=None).isoformat(),
     )
+
+
+def _made(
+    table: Table,
+    wanted: Sequence[tuple[str, Snapshot]],
+    snapshots: SnapshotStore,
+    tags: Mapping[str, Snapshot],
+    created: dict[str, int],
+    runtime: Runtime | None,
+) -> bool:
+    """Creates these tags. Returns False if another committer has created one meanwhile, or a snapshot has expired: then
+    others are due. `created` gets those that were made until then."""
+    for name, snapshot in wanted:
+        if name in tags:  # of a batch
+            ManifestStore(table.storage).base_and_delta(snapshot)  # the older tag stays if this one cannot be made
+            delete_tag(table, name, runtime=runtime)
+        try:
+            create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
+        except AlreadyExists:
+            return False
+        except NotFound:
+            if snapshots.stands(snapshot):
+                raise
+            return False
+        created[name] = snapshot.id
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +120,7 @@ class TagNames:
     zone: dt.tzinfo | None
     complete: bool
     batch: str | None
+    most: int
 
     @classmethod
     def of(cls, options: Options) -> "TagNames":
@@ -115,7 +137,16 @@ class TagNames:
             zone=options.value(zone) if options.is_set(zone) or zone.default else None,
             complete=options.value(TAG_AUTOMATIC_COMPLETION),
             batch=options.value(TAG_BATCH_NAME) if options.is_set(TAG_BATCH_NAME) else None,
+            most=options.value(TAG_NUM_RETAINED_MAX) if options.is_set(TAG_NUM_RETAINED_MAX) else 0,
         )
+
+    def counts(self, name: str) -> bool:
+        """Whether `tag.num-retained-max` counts this tag."""
+        return self.mode == "batch" or self.time_of(name) is not None
+
+    def replaces(self, tags: Mapping[str, Snapshot], snapshot: Snapshot) -> bool:
+        """Whether this snapshot gets a tag although there is one of that name: that of an earlier batch."""
+        return self.mode == "batch" and all(one.nonce != snapshot.nonce for one in tags.values())
 
     def time_of(self, name: str) -> dt.datetime | None:
         """The beginning of the period that an automatic tag is named after; None for other tags."""
@@ -129,17 +160,28 @@ class TagNames:
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
         """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it has one."""
         millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
-        if millis is None or millis < 0:
-            return None
-        return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(tzinfo=dt.timezone.utc)
+        try:
+            if millis is None or millis < 0:
+                return None
+            return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(tzinfo=dt.timezone.utc)
+        except (ValueError, OverflowError, OSError):
+            return None  # beyond the year 9999: the watermark of a source that has ended
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
         """From what time on a snapshot is tagged. None if none of these tags is automatic: then the next one is."""
         times = [(one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None]
-        return max(times)[1] + 2 * self.period + self.delay if times else None
+        return self._after(max(times)[1]) if times and self.mode != "batch" else None
+
+    def _after(self, time: dt.datetime) -> dt.datetime:
+        try:
+            return time + 2 * self.period + self.delay
+        except OverflowError:  # somebody's tag 9999-12-31
+            return dt.datetime.max.replace(tzinfo=dt.timezone.utc)
 
     def due(self, snapshots: SnapshotStore, tags: Mapping[str, Snapshot]) -> Iterator[tuple[str, Snapshot]]:
         """The tags that are due, each with its snapshot, given those that exist."""
+        if self.mode == "batch":
+            yield from self._of_batch(snapshots)
         if self.mode not in ("process-time", "watermark"):
             return
         at = self.due_at(tags)
@@ -153,9 +195,9 @@ class TagNames:
             if self.complete and at is not None:
                 time = at - self.period - self.delay
             yield time.strftime(self.format), snapshot
-            at = time + 2 * self.period + self.delay
+            at = self._after(time)
 
-    def of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:
+    def _of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:
         """The tag of a batch job that has committed the newest snapshot."""
         latest = snapshots.latest()
         moment = None if latest is None else self.moment(latest)

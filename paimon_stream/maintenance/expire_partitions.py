@@ -15,6 +15,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.names import value_text
+from paimon_stream.format.types import TypeRoot
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import OF_PARTITIONS, PARTITION_AT_END, PARTITION_INTERVAL, STRICT_MODE, Options
 from paimon_stream.reports import Report
@@ -71,7 +72,7 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     manifests, latest = ManifestStore(table.storage), SnapshotStore(table.storage, runtime).latest()
     base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
-    newest, by_files = _newest_files(manifests, base), options.value(_STRATEGY) == "update-time"
+    newest, by_files = _newest_files(table, manifests, base), options.value(_STRATEGY) == "update-time"
     old = [row for row, at in newest.items() if at < cutoff] if by_files else _before(table, newest, cutoff)
     null = table.layout.default_name
 
@@ -85,7 +86,7 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     gone, snapshots = list[ManifestEntry](), list[int | None]()
     for rows in in_groups(old, size if size > 0 else len(old) + 1):
         cleared = PartitionFilter(table.partition_types, rows=rows)
-        source = OverwriteSource(manifests, cleared, Changes(), cutoff if by_files else _NEVER)
+        source = OverwriteSource(table, manifests, cleared, Changes(), cutoff if by_files else _NEVER)
         source.at(base)
         snapshots += [] if dry_run else [commit.clear(source).snapshot_id]
         gone += source.gone
@@ -100,11 +101,11 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     )
 
 
-def _newest_files(manifests: ManifestStore, base: Base) -> dict[bytes, int]:
-    """The partitions with files in real buckets, each with the newest creation time that the manifests have."""
+def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[bytes, int]:
+    """The partitions with files, each with the newest creation time that the manifests have."""
     files, newest = Counter[bytes](), dict[bytes, int]()
     for one in (entry for meta in base.metas for entry in manifests.read(meta)):
-        files[one.partition] += (one.bucket >= 0) * (1 if one.kind is FileKind.ADD else -1)
+        files[one.partition] += (one.bucket >= table.least_bucket) * (1 if one.kind is FileKind.ADD else -1)
         newest[one.partition] = max(newest.get(one.partition, 0), one.file.creation_time or _NEVER)
     return {row: millis for row, millis in newest.items() if files[row] > 0}
 
@@ -124,9 +125,12 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
         elif None not in texts and nanos is not None and nanos < millis * 1_000_000:
             before.append(row)
     if unread:
-        text = "%s: %d partitions do not expire: %r is no time of the form %s. A DATE is none, either: set %s."
+        text = "%s: %d partitions do not expire: %r is no time of the form %s. %s"
         form = options.get(_FORM.key, "yyyy-M-d[ H:m:s[.S]]")
-        _LOG.warning(text, table.location, len(unread), unread[0], form, f"{_STRATEGY.key} = update-time")
+        cure = f"Set {_PATTERN.key} or {_FORM.key} to what names the time."
+        if any(type_.root is TypeRoot.DATE for type_ in table.partition_types):
+            cure = f"A DATE names none: {_STRATEGY.key} = update-time goes by the age of the newest file."
+        _LOG.warning(text, table.location, len(unread), unread[0], form, cure)
     return before
 
 

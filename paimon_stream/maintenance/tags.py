@@ -34,6 +34,7 @@ from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 _LOOKS: Final = 10
+_LONGEST_MILLIS: Final = 86_400_000 * 365 * 1000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -60,16 +61,18 @@ def create_tag(
     *,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
+    known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
     """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also for one that
-    expired in the meantime, or that only tags keep while an expiry is in progress or was interrupted."""
+    expired in the meantime, or that only tags keep while an expiry is in progress or was interrupted. `known` are the
+    tags, if they were just read."""
     used, clock = storage or table.storage, (runtime or system()).clock
     _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
     if time_retained is not None:
         kept = age_of(time_retained, "time_retained", used.location)
     elif table.options.is_set(TAG_TIME_RETAINED):
-        kept = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
+        kept = dt.timedelta(milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS))
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
     try:  # it may be damaged, or its writer may be about to take it back
@@ -80,7 +83,7 @@ def create_tag(
         refuse_beside(used, snapshots, snapshot, read_pins(used))
     content = _tag_json(snapshot, kept, clock)
     # Only earlier tags count: another new one may be removed again like this one.
-    kept_by = _tags_of(used, snapshot)
+    kept_by = _tags_of(used, snapshot, known)
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
             f"{used.location} already has a tag {name!r}. Take another name, or delete that tag.",
@@ -255,9 +258,10 @@ def _why_not_whole(
     return None
 
 
-def _tags_of(storage: Storage, snapshot: Snapshot) -> set[str]:
+def _tags_of(storage: Storage, snapshot: Snapshot, known: Mapping[str, Snapshot] | None = None) -> set[str]:
     """The names of the tags that keep this snapshot."""
-    return {name for name, one in read_tags(storage).items() if one.nonce == snapshot.nonce}
+    tags = read_tags(storage) if known is None else known
+    return {name for name, one in tags.items() if one.nonce == snapshot.nonce}
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:

@@ -128,10 +128,7 @@ PARTITION_MOST = Option(
     "partition.expiration-max-num", positive, "100", "The largest number of partitions that expire at once."
 )
 PARTITION_BATCH = Option(
-    "partition.expiration-batch-size",
-    integer,
-    None,
-    "The largest number that one snapshot drops. If not set: all.",
+    "partition.expiration-batch-size", integer, None, "The largest number that one snapshot drops. If not set: all."
 )
 PARTITION_FORM = Option(
     "partition.timestamp-formatter", time_form, None,
@@ -255,7 +252,7 @@ TAG_NUM_RETAINED_MAX = Option(
     "The most automatic tags; in mode batch, the most tags. Older ones are deleted when one is created.",
 )  # fmt: skip
 TAG_BATCH_NAME = Option(
-    "tag.batch.customized-name", text, None, "The name of the tag in mode batch. If not set: batch-write-2026-11-30."
+    "tag.batch.customized-name", file_prefix, None, "The tag of mode batch. If not set: batch-write-2026-11-30."
 )
 TAG_CALLBACKS = Option("tag.callbacks", text, "", "Java classes. They are not called, and a warning says so.")
 TAG_SUCCESS_FILE = switch("tag.create-success-file", "No file is written beside a tag, and a warning says so.")

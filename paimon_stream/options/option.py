@@ -35,7 +35,10 @@ _SIZE_UNITS: Final = {
     "g": 2**30, "gb": 2**30, "gibibytes": 2**30,
     "t": 2**40, "tb": 2**40, "tebibytes": 2**40,
 }  # fmt: skip
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_OFFSET = re.compile(
+    "(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-5][0-9])(?::?(?P<seconds>[0-5][0-9]))?)?"
+)
+_NOT_OF_JAVA: Final = re.compile("EST|MST|HST|ROC|Factory|localtime|posix.*|right/.*")
 _TIME_UNITS: Final = {
     "": 1, "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
     "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
@@ -131,14 +134,19 @@ def word(value: str) -> str:
 
 def zone(value: str) -> dt.tzinfo:
     """A time zone as Java names it: `Europe/Berlin`, `UTC`, `+08:00`, `GMT+8`."""
-    found = _OFFSET.fullmatch(value.strip())
+    text = value.strip()
+    found = _OFFSET.fullmatch(text)
     try:
-        if found is None:
-            return ZoneInfo(value.strip())
-        away = dt.timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
-        return dt.timezone(-away if found[1] == "-" else away)
-    except (ValueError, OSError, KeyError):  # an unknown zone is a KeyError
-        raise ValueError("not a time zone such as 'Europe/Berlin' or '+02:00'") from None
+        if text in ("Z", "UTC", "GMT", "UT"):
+            return dt.timezone.utc
+        if found is None and not _NOT_OF_JAVA.fullmatch(text):
+            return ZoneInfo(text)
+        away = dt.timedelta(**{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")})  # type: ignore[index]
+        if away <= dt.timedelta(hours=18):
+            return dt.timezone(-away if found["sign"] == "-" else away)  # type: ignore[index]
+    except (ValueError, OSError, KeyError, TypeError):  # an unknown zone is a KeyError
+        pass
+    raise ValueError("not a time zone of Java's such as 'Europe/Berlin' or '+02:00'")
 
 
 def levels(value: str) -> Mapping[int, str]:

@@ -17,6 +17,7 @@ from paimon_stream.options import (
     DATA_EVOLUTION,
     MERGE_ENGINE,
     PARTITION_EXPIRATION_TIME,
+    PARTITION_PATTERN,
     ROW_TRACKING,
     ROWKIND_FIELD,
     SEQUENCE_FIELD,
@@ -42,6 +43,7 @@ IMMUTABLE: Final = frozenset({
 })  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 
+_HUNDRED_YEARS: Final = 86_400_000 * 36_525
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
 
@@ -88,6 +90,7 @@ def check_possible(schema: TableSchema, options: Options) -> None:
     _check_types_of_columns(schema, options)
     _check_retention(options)
     tag_period(options)
+    _check_pattern(schema, options)
     _check_kind(schema, options)
 
 
@@ -151,11 +154,25 @@ def _check_retention(options: Options) -> None:
         raise _wrong(least.key, options.value(least), why)
 
 
+def _check_pattern(schema: TableSchema, options: Options) -> None:
+    pattern = options.value(PARTITION_PATTERN) if options.is_set(PARTITION_PATTERN) else ""
+    rest = pattern
+    for key in schema.partition_keys:
+        rest = rest.replace(f"${key}", "")
+    if "$" in rest:
+        known = ", ".join(f"${key}" for key in schema.partition_keys)
+        why = f"but only {known or 'nothing'} names a partition column. Correct it, or leave it out."
+        raise _wrong(PARTITION_PATTERN.key, pattern, why)
+
+
 def tag_period(options: Options) -> dt.timedelta:
     """The period of an automatic tag, which is longer than the delay of its creation. Raises `InvalidOption`."""
     period, delay = _TAG_PERIODS[options.value(TAG_CREATION_PERIOD)], options.value(TAG_CREATION_DELAY)
     if options.is_set(TAG_PERIOD_DURATION):
         period = options.value(TAG_PERIOD_DURATION)
+        if not 0 < period < _HUNDRED_YEARS:
+            why = "but must be above 0 and below 100 years. Set another period, or leave it out."
+            raise _wrong(TAG_PERIOD_DURATION.key, options[TAG_PERIOD_DURATION.key], why)
     if delay >= period:
         why = "but must be shorter than the period of automatic tags. Shorten it, or leave it out."
         raise _wrong(TAG_CREATION_DELAY.key, options.get(TAG_CREATION_DELAY.key, delay), why)

@@ -66,6 +66,11 @@ class Table:
         return not self.schema.primary_keys and self.options.value(BUCKET) <= 0
 
     @property
+    def least_bucket(self) -> int:
+        """The lowest bucket of files that an overwrite replaces: in a postponed table, -2 has the rows that wait."""
+        return -2 if self.options.value(BUCKET) == -2 else 0
+
+    @property
     def has_dynamic_buckets(self) -> bool:
         """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
         keys = self.schema.primary_keys

@@ -107,11 +107,12 @@ def test_an_empty_table_has_nothing_to_take() -> None:
     assert changes(bench, [], {}) == Changes()
 
 
-def test_files_without_a_real_bucket_stay() -> None:
-    bench = Bench(partitioned=True)
+@pytest.mark.parametrize(("bucket", "taken"), [("-1", []), ("-2", ["waiting"])])
+def test_files_without_a_real_bucket_stay_unless_the_table_is_postponed(bucket: str, taken: list[str]) -> None:
+    bench = Bench(partitioned=True, keys=("dt", "id"), options={"bucket": bucket})
     message = replace(bench.message("waiting", dt="a", bucket=0), bucket=-2)
     bench.committer().commit(bench.request(0, [message]))
-    assert gone(changes(bench, [], {})) == []
+    assert gone(changes(bench, [], {})) == taken
 
 
 def test_deletions_are_those_of_the_base_at_hand_and_manifests_are_read_once() -> None:

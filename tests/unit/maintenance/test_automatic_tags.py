@@ -14,11 +14,13 @@ from paimon_stream import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import InvalidOption, PaimonStreamError
 from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
+from paimon_stream.maintenance import automatic_tags
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import Options
 from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 
@@ -62,18 +64,24 @@ def test_the_first_commit_after_a_period_is_tagged_with_its_name() -> None:
 def test_a_dry_run_creates_and_deletes_nothing() -> None:
     table = made([0, DAY, 2 * DAY], **{"tag.num-retained-max": "2"})
     report = table.create_automatic_tags(dry_run=True)
-    assert (dict(report.created), report.deleted) == (
-        {"2023-11-13": 1, "2023-11-14": 2, "2023-11-15": 3},
-        ("2023-11-13",),
-    )
+    assert (dict(report.created), report.deleted) == ({"2023-11-14": 2, "2023-11-15": 3}, ())
     assert not tags(table)
+    table.create_automatic_tags()
+    commit(table, 3 * DAY)
+    report = table.create_automatic_tags(dry_run=True)
+    assert (dict(report.created), report.deleted) == ({"2023-11-16": 4}, ("2023-11-14",))
+    assert tags(table) == {"2023-11-14": 2, "2023-11-15": 3}
 
 
 def test_the_oldest_automatic_tags_go_and_no_others() -> None:
     table = made([0, DAY], **{"tag.num-retained-max": "1"})
     table.create_tag("mine", 1)
-    assert table.create_automatic_tags().deleted == ("2023-11-13",)
-    assert tags(table) == {"mine": 1, "2023-11-14": 2}
+    table.create_automatic_tags()
+    table.create_tag("2023-11-12", 1)
+    assert table.create_automatic_tags().deleted == ()  # none is created
+    commit(table, 2 * DAY)
+    assert table.create_automatic_tags().deleted == ("2023-11-12", "2023-11-14")
+    assert tags(table) == {"mine": 1, "2023-11-15": 3}
 
 
 def test_a_tag_waits_for_the_delay() -> None:
@@ -158,8 +166,12 @@ def test_a_batch_counts_all_tags() -> None:
     [
         ("tag.creation-delay", "1 d", "must be shorter than the period"),
         ("tag.creation-period", "weekly", "must be one of daily, hourly, two-hours"),
-        ("sink.process-time-zone", "Mars/Crater", "not a time zone such as 'Europe/Berlin'"),
-        ("sink.process-time-zone", "+25:00", "not a time zone such as 'Europe/Berlin'"),
+        ("sink.process-time-zone", "Mars/Crater", "not a time zone of Java's"),
+        ("sink.process-time-zone", "+25:00", "not a time zone of Java's"),
+        ("sink.process-time-zone", "EST", "not a time zone of Java's"),
+        ("tag.creation-period-duration", "0 ms", "'tag.creation-period-duration' is '0 ms', but must be above 0"),
+        ("tag.creation-period-duration", "99999999999999 d", "below 100 years"),
+        ("tag.batch.customized-name", "a/b", "holds no '/'"),
         ("tag.num-retained-max", "0", "must be at least 1"),
     ],
 )
@@ -183,6 +195,70 @@ def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(fau
         table.create_automatic_tags()
         assert tags(table) == {"2023-11-14": 2, "2023-11-15": 3}, at
     assert at > 20
+
+
+@pytest.mark.parametrize("zone", ["Z", "UT", "UTC+8", "+08:00:00", "+080000", "UTC+08:30:15", "+9", "Asia/Shanghai"])
+def test_zones_of_java(zone: str) -> None:
+    table = made([0], **{"sink.process-time-zone": zone})
+    assert table.create_automatic_tags().created
+
+
+def test_a_tag_of_the_last_day_ends_automatic_tags() -> None:
+    table = made([0, DAY])
+    table.create_tag("9999-12-31", 1)
+    assert not table.create_automatic_tags().created
+
+
+def test_the_watermark_of_a_source_that_has_ended_makes_no_tag() -> None:
+    table = made([0], **{"tag.automatic-creation": "watermark"})
+    storage, path = table._table.storage, snapshot_path(1)
+    ended = replace(decode_snapshot(storage.read(path), path), watermark=2**63 - 1)
+    storage.delete(path)
+    storage.write(path, encode_snapshot(ended))
+    assert not table.create_automatic_tags().created
+
+
+def test_the_tag_of_an_earlier_batch_stays_if_the_newest_snapshot_cannot_be_read() -> None:
+    table = made([0, HOUR], **{"tag.automatic-creation": "batch"})
+    table.create_tag("batch-write-2023-11-14", 1)
+    newest = table.snapshots()[-1]
+    table._table.storage.delete(f"manifest/{newest.delta_manifest_list}")
+    with pytest.raises(PaimonStreamError):
+        table.create_automatic_tags()
+    assert tags(table) == {"batch-write-2023-11-14": 1}
+
+
+def test_a_period_whose_snapshot_cannot_be_tagged_is_not_passed_over() -> None:
+    table = made([0, DAY, 2 * DAY])
+    newest = table.snapshots()[1]
+    table._table.storage.delete(f"manifest/{newest.delta_manifest_list}")
+    with pytest.raises(PaimonStreamError):
+        table.create_automatic_tags()
+    assert tags(table) == {"2023-11-13": 1}
+
+
+def test_a_snapshot_that_expires_meanwhile_gives_its_tag_to_the_next() -> None:
+    table = made([0, DAY, DAY + 1, 2 * DAY])
+    real, gone = automatic_tags.create_tag, []
+
+    def create(given: Table, name: str, snapshot_id: int, **how: Any) -> object:
+        if name == "2023-11-14" and not gone:
+            gone.append(snapshot_id)
+            given.storage.delete(snapshot_path(snapshot_id))
+        return real(given, name, snapshot_id, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic_tags, "create_tag", create)
+        report = table.create_automatic_tags()
+    assert tags(table) == {"2023-11-13": 1, "2023-11-14": 3, "2023-11-15": 4} == dict(report.created)
+
+
+def test_each_tag_is_read_once() -> None:
+    table = made([number * DAY for number in range(30)])
+    watched = FaultyStorage(table._table.storage)
+    create_automatic_tags(replace(table._table, storage=watched))
+    assert len(tags(table)) == 30
+    assert len(watched.operations) < 12 * 30
 
 
 # -- after commits -------------------------------------------------------------------------------------
@@ -272,3 +348,40 @@ def test_a_batch_is_tagged_after_its_commit() -> None:
         table.append(pa.table({"id": pa.array([1], pa.int32())}))
         assert list(tags(table).values()) == [number]
         assert next(iter(tags(table))).startswith("batch-write-2")
+
+
+def test_a_run_that_begins_with_an_empty_batch_tags_before_snapshots_expire() -> None:
+    stream = Stream(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    stream.after = AfterCommit(runtime=stream.bench.runtime)
+    for number in range(3):
+        stream.bench.clock.advance(DAY)
+        TableCommit(stream.bench.table, "you", runtime=stream.bench.runtime).commit(
+            number, [stream.bench.message(f"y{number}")]
+        )
+    stream.after.after_nothing(stream.bench.table)
+    assert stream.after.expired == 2
+    assert stream.tags == {"2023-11-14": 1, "2023-11-15": 2, "2023-11-16": 3}
+
+
+def test_changed_options_are_followed_by_a_committer_at_work() -> None:
+    stream = Stream()
+    stream.commit(HOUR)
+    hourly = Options({**stream.bench.table.options, "tag.creation-period": "hourly"})
+    stream.bench.table = replace(stream.bench.table, options=hourly)
+    stream.commit(HOUR)
+    stream.commit(HOUR)
+    assert list(stream.tags) == ["2023-11-13", "2023-11-14 00", "2023-11-14 01", "2023-11-14 02"]
+
+
+def test_an_interval_that_cannot_be_read_stops_only_partitions() -> None:
+    stream = Stream(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    given = {"partition.expiration-time": "1 d", "partition.expiration-check-interval": "often"}
+    stream.bench.table = replace(stream.bench.table, options=Options({**stream.bench.table.options, **given}))
+    for number in range(2):
+        stream.bench.clock.advance(DAY)
+        TableCommit(stream.bench.table, "me", runtime=stream.bench.runtime).commit(
+            number, [stream.bench.message(f"f{number}")]
+        )
+        stream.after(stream.bench.table, stream.bench.latest())
+    assert stream.tags == {"2023-11-14": 1, "2023-11-15": 2}
+    assert stream.after.expired == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -115,6 +116,33 @@ def test_what_names_no_time_stays_and_is_named(caplog: pytest.LogCaptureFixture)
     assert len(bench.live()) == 4
 
 
+def test_a_pattern_names_partition_columns_only() -> None:
+    options = {**WEEK, "partition.timestamp-pattern": "$dt $day"}
+    with pytest.raises(InvalidOption, match=r"only \$dt, \$hour names a partition column"):
+        made(options)
+
+
+def test_a_report_has_values_for_json() -> None:
+    place, columns = f"memory://expire-{next(NUMBERS)}/db.db/t", [("id", "INT"), ("d", "DATE")]
+    table = PaimonTable.create(place, columns, partition_keys=["d"], options=WEEK)
+    table.append(pa.table({"id": pa.array([1], pa.int32()), "d": [dt.date(2000, 1, 1)]}))
+    by_update = {"partition.expiration-strategy": "update-time", "partition.expiration-time": "0 ms"}
+    report = table.expire_partitions(by_update, dry_run=True)
+    assert json.loads(json.dumps(report.to_json()))["partitions"] == [{"d": "2000-01-01"}]
+
+
+def test_partitions_of_postponed_tables_expire_with_the_rows_that_wait() -> None:
+    bench = Bench(partitioned=True, keys=("dt", "id"), options={**WEEK, "bucket": "-2"})
+    for number, (day, bucket) in enumerate(
+        (("2000-01-01", 0), ("2000-01-01", -2), ("2000-01-02", -2), ("2999-01-01", -2))
+    ):
+        message = replace(bench.message(f"f{number}", dt=day, bucket=0), bucket=bucket)
+        bench.committer().commit(bench.request(number, [message]))
+    report = expire_partitions(bench.table, runtime=bench.runtime)
+    assert [one["dt"] for one in report.partitions] == ["2000-01-01", "2000-01-02"]
+    assert [one.file.file_name for one in bench.live()] == ["f3"]
+
+
 def test_a_day_number_is_no_time(caplog: pytest.LogCaptureFixture) -> None:
     table = PaimonTable.create(
         f"memory://expire-{next(NUMBERS)}/db.db/t", [("id", "INT"), ("d", "DATE")], partition_keys=["d"], options=WEEK
@@ -122,7 +150,7 @@ def test_a_day_number_is_no_time(caplog: pytest.LogCaptureFixture) -> None:
     table.append(pa.table({"id": pa.array([1], pa.int32()), "d": [dt.date(2000, 1, 1)]}))
     for legacy in ("true", "false"):
         assert table.expire_partitions().partitions == (), legacy
-    assert "'10957' is no time" in caplog.text and "A DATE is none, either" in caplog.text
+    assert "'10957' is no time" in caplog.text and "A DATE names none" in caplog.text
     by_update = {"partition.expiration-strategy": "update-time", "partition.expiration-time": "0 ms"}
     assert table.expire_partitions(by_update).partitions == ({"d": dt.date(2000, 1, 1)},)
 
@@ -200,7 +228,7 @@ def test_the_index_of_a_partition_that_stays_stays() -> None:
     base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     made_at = {one.file.creation_time or 0 for meta in base.metas for one in manifests.read(meta)}
     for since, gone in ((min(made_at), 0), (max(made_at) + 1, 2)):
-        source = OverwriteSource(manifests, PartitionFilter(table.partition_types), Changes(), since)
+        source = OverwriteSource(table, manifests, PartitionFilter(table.partition_types), Changes(), since)
         changes = source.at(base)
         assert (len(changes.entries), len(changes.index), len(source.gone)) == (gone, gone, gone)
 
