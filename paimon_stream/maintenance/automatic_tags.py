@@ -32,6 +32,7 @@ from paimon_stream.table.option_rules import tag_period
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
+_LOOKS: Final = 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _DAY: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
 _HOUR: Final = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
@@ -60,15 +61,17 @@ def create_automatic_tags(
     with naming(table.location):
         names = TagNames.of(table.options)
     created: dict[str, int] = {}
-    while True:
+    for _ in range(_LOOKS):
         tags = {} if names.mode == "none" else read_tags(table.storage)
-        due = [(name, one) for name, one in names.due(snapshots, tags) if name not in tags or names.replaces(tags, one)]
+        due = [(name, one) for name, one in names.due(snapshots, tags) if names.is_wanted(tags.get(name), one)]
         counted = [(one.id, name) for name, one in tags.items() if names.counts(name)]
         counted = sorted({*counted, *((one.id, name) for name, one in due)})
         over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
         wanted = [(name, one) for name, one in due if name not in over]
         if dry_run or _made(table, wanted, snapshots, tags, created, runtime):
             break
+    else:
+        wanted = []  # others are at work all the time; the next run goes on
     created |= {name: one.id for name, one in wanted}
     deleted = tuple(name for _, name in counted if name in over and name in tags)
     for name in () if dry_run else deleted:
@@ -144,9 +147,9 @@ class TagNames:
         """Whether `tag.num-retained-max` counts this tag."""
         return self.mode == "batch" or self.time_of(name) is not None
 
-    def replaces(self, tags: Mapping[str, Snapshot], snapshot: Snapshot) -> bool:
-        """Whether this snapshot gets a tag although there is one of that name: that of an earlier batch."""
-        return self.mode == "batch" and all(one.nonce != snapshot.nonce for one in tags.values())
+    def is_wanted(self, tagged: Snapshot | None, snapshot: Snapshot) -> bool:
+        """Whether this snapshot gets its tag, given the one that has it: a batch takes that of an earlier one."""
+        return tagged is None or (self.mode == "batch" and tagged.nonce != snapshot.nonce)
 
     def time_of(self, name: str) -> dt.datetime | None:
         """The beginning of the period that an automatic tag is named after; None for other tags."""

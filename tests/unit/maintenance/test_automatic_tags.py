@@ -147,9 +147,10 @@ def test_other_names_are_not_automatic(name: str) -> None:
 def test_a_batch_is_tagged_with_its_day_and_replaces_the_tag_of_that_day() -> None:
     table = made([0, HOUR], **{"tag.automatic-creation": "batch"})
     table.create_tag("other", 1)
+    table.create_tag("mine", 2)
     table.create_tag("batch-write-2023-11-14", 1)
     table.create_automatic_tags()
-    assert tags(table) == {"other": 1, "batch-write-2023-11-14": 2}
+    assert tags(table) == {"other": 1, "mine": 2, "batch-write-2023-11-14": 2}
     assert not table.create_automatic_tags().created
 
 
