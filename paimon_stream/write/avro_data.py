@@ -32,6 +32,7 @@ _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
+_COUNT: Final = DataType(root=TypeRoot.INT)
 _MILLI_DIGITS: Final = 3
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
@@ -85,10 +86,16 @@ def _schema(type_: DataType, path: str) -> Any:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return {"type": "array", "items": _union(element, path)}
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            return _map_schema(*type_.entry, path)
+            return _map_schema(*_entry(type_), path)
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
+
+
+def _entry(type_: DataType) -> tuple[DataType, DataType]:
+    """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro takes for nullable."""
+    key, value = type_.entry
+    return key, value if type_.root is TypeRoot.MAP else _COUNT
 
 
 def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _blocks(column, _nullable(own_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            key, value = type_.entry
+            key, value = _entry(type_)
             encode = _values if key.is_string else _nullable  # keys of an Avro map are plain strings
             keys = encode(own_elements(column, column.keys), key)
             items = _nullable(own_elements(column, column.items), value)
