@@ -306,7 +306,8 @@ class Truth:
         elif not process.may_expire and state.made_by is process:
             raise Limit(SLEEPER_REMOVED_BASE)
         elif any(one < snapshot_id for one in self.there if one not in self.beside):
-            if process.may_expire and self.upsets > process.upsets:
+            pinned = any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags)
+            if process.may_expire and (self.upsets > process.upsets or pinned):
                 raise Limit(EXPIRY_SLEPT)
             raise Violation("ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}")
         elif not process.may_expire:

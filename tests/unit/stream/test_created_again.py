@@ -3,13 +3,14 @@ expired, and journal entries that are newer than the checkpoint."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, TableRolledBack
+from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, PaimonStreamError, TableRolledBack
+from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult, Storage
@@ -201,3 +202,22 @@ def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch
     bench.storage.delete("_paimon_stream/me/2")
     with pytest.raises(HistoryUnknown, match="snapshot 3 has batch 2 of this stream"):
         unknown.batch()
+
+
+@pytest.mark.parametrize("hours", [1, 13])
+def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(hours: int) -> None:
+    """A writer that does not publish atomically comes late. Files that were prepared long ago are not used again."""
+    bench = Bench()
+    Stream(bench).batches(2)
+    others(bench, 1)
+    mine = bench.snapshots.get(2)
+    bench.storage.delete(snapshot_path(2))
+    bench.storage.write(snapshot_path(2), encode_snapshot(replace(mine, commit_user="java", properties={})))
+    bench.clock.advance(hours * 3_600_000)
+    again = Stream(bench, next_batch=1, runs=10, done_millis=bench.clock.now_millis())
+    before = len(bench.live())
+    try:
+        assert again.batch().outcome == "already committed"
+    except PaimonStreamError:
+        assert hours < 12  # the prepared files are found in the table when they are committed
+    assert len(bench.live()) == before
