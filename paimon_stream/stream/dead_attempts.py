@@ -20,6 +20,7 @@ from paimon_stream.table.lineage import published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
+from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.references import branches
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -27,20 +28,28 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 
-def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry | None) -> int:
+def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False) -> int:
     """How many data files of the attempts that `entry` names are live in a snapshot. File names are unique,
-    so one of them proves that an attempt was published. Raises `FormatError`, `StorageError`."""
+    so one of them proves that an attempt was published. With `removed`, files count also if they were removed since,
+    as by a compaction, as long as manifests mention them. Raises `FormatError`, `StorageError`."""
     if snapshot is None or entry is None:
         return 0
     manifests = ManifestStore(table.storage)
     layout = table.layout
     prepared = {*entry.abandoned, *written_files(layout, entry.messages)}
+    if not prepared:
+        return 0
     # The partitions of the abandoned files are not recorded.
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
-    live = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
+    chosen, metas = PartitionFilter(table.partition_types, rows=touched), manifests.base_and_delta(snapshot)
+    if removed:
+        some = (meta for meta in metas if chosen.may_be_in(meta.partition_stats))
+        found = [one for meta in some for one in manifests.read_of(meta, chosen)]
+    else:
+        found = live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
-    alike = [one for one in live if one.file.file_name in names]
+    alike = [one for one in found if one.file.file_name in names]
     return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in alike})
 
 

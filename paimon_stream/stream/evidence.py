@@ -120,8 +120,8 @@ def judge(
             why_not = "the sink's mode has changed"
         if not why_not and table.schema.primary_keys and not overwrites:
             why_not = _why_numbers_are_taken(table, snapshots, verdict.entry)
-        if why_not and evidence.latest is not None and evidence.files_live(evidence.latest, verdict.entry):
-            # A writer that does not publish atomically has replaced its snapshot below newer ones, which have the rows.
+        if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
+            # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
             return FirstJudgement(verdict=AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry))
         if why_not:
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)

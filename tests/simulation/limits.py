@@ -16,6 +16,7 @@ SLEEPER_COUNTED = "expiry counted the snapshot of a writer that slept through a 
 SLEEPER_REMOVED_BASE = "a writer that slept through a rollback removed its snapshot while another built on it"
 EXPIRY_SLEPT = "an expiry that slept through a rollback removed the snapshot that had its id"
 ROLLBACK_UNDER_WAY = "a writer went on while a rollback was under way"
+REPLACED_BELOW = "a writer without a lock replaced the snapshot of a killed run's batch below newer ones"
 SLEEPER_UNREADABLE = "the snapshot of a writer that slept through a rollback cannot be read"
 UNSURE_TAG = "somebody who made a tag died, or got no answer, before he could take it back"
 TAG_OF_ROLLBACK = "a rollback died before it removed the tag of a snapshot that it had removed"
@@ -40,6 +41,7 @@ DOCUMENTED = {
     SLEEPER_REMOVED_BASE: "Or somebody has built on its snapshot meanwhile",
     EXPIRY_SLEPT: "An expiry sleeps through a rollback between its look and its deletion",
     ROLLBACK_UNDER_WAY: "A writer goes on while a rollback is under way",
+    REPLACED_BELOW: "replaces the snapshot of a batch whose run was killed before it had reported the batch",
     SLEEPER_UNREADABLE: "Or `doctor` was asked while it stood without its files.",
     UNSURE_TAG: "Somebody dies, or gets no answer, between making a tag and looking",
     TAG_OF_ROLLBACK: "A rollback dies before it has removed the tag of a snapshot that it has removed.",

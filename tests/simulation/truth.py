@@ -26,6 +26,7 @@ from tests.simulation.limits import (
     NEVER_PUT_BACK,
     NO_PART,
     NOT_PUT_BACK_YET,
+    REPLACED_BELOW,
     ROLLBACK_UNDER_WAY,
     SAW_SLEEPER,
     SLEEPER_COUNTED,
@@ -323,6 +324,10 @@ class Truth:
             if token is not None and seen.get(token, attempt) != attempt and token not in self.excused:
                 if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
                     raise Limit(ROLLBACK_UNDER_WAY)
+                if token not in self.acked and any(
+                    getattr(one.actor, "replaces", False) for one in self.beside.values()
+                ):
+                    raise Limit(REPLACED_BELOW)
                 twice = [one for one in state.written if token_of(one) == token]
                 raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
             if token is not None:

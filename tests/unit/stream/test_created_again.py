@@ -204,8 +204,8 @@ def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch
         unknown.batch()
 
 
-@pytest.mark.parametrize("hours", [1, 13])
-def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(hours: int) -> None:
+@pytest.mark.parametrize(("hours", "compacted"), [(1, False), (13, False), (13, True)])
+def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(hours: int, compacted: bool) -> None:
     """A writer that does not publish atomically comes late. Files that were prepared long ago are not used again."""
     bench = Bench()
     Stream(bench).batches(2)
@@ -213,6 +213,9 @@ def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_aga
     mine = bench.snapshots.get(2)
     bench.storage.delete(snapshot_path(2))
     bench.storage.write(snapshot_path(2), encode_snapshot(replace(mine, commit_user="java", properties={})))
+    if compacted:
+        message = bench.compaction(bench.live_names()[1], into="compacted")
+        TableCommit(bench.table, "compactor", runtime=bench.runtime).commit(1, [message])
     bench.clock.advance(hours * 3_600_000)
     again = Stream(bench, next_batch=1, runs=10, done_millis=bench.clock.now_millis())
     before = len(bench.live())
