@@ -10,7 +10,7 @@ Nothing here writes.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
@@ -20,6 +20,9 @@ from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
+
+_CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
+"""By less than this the clocks of two machines are expected to differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,10 +410,10 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
 
 def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
     """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of ours is then that of
-    a run on a copy of the checkpoint, unless the snapshot is older than the batch, because one clock is wrong.
+    a run on a copy of the checkpoint, unless the snapshot is not five minutes younger than the batch: clocks differ.
     Returns whether an operator let the batch continue all the same."""
     done, created = evidence.previous_done_millis, evidence.schema_created_millis
-    if done is None or done >= created or (own is not None and own.time_millis <= done):
+    if done is None or done >= created or (own is not None and own.time_millis < done + _CLOCKS_DIFFER_MILLIS):
         return False
     refuse.table_replaced("the table was created after this stream had finished its previous batch")
     return True
