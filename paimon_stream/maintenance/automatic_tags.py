@@ -172,8 +172,13 @@ class TagNames:
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
         """From what time on a snapshot is tagged. None if none of these tags is automatic: then the next one is."""
-        times = [(one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None]
-        return self._after(max(times)[1]) if times and self.mode != "batch" else None
+        last = self._last(tags)
+        return None if last is None or self.mode == "batch" else self._after(last[1])
+
+    def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
+        """The id and the time of the last automatic tag, which is that of the newest snapshot."""
+        times = ((one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None)
+        return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
         try:
@@ -187,10 +192,9 @@ class TagNames:
             yield from self._of_batch(snapshots)
         if self.mode not in ("process-time", "watermark"):
             return
-        at = self.due_at(tags)
-        newest = max((one.id for name, one in tags.items() if self.time_of(name) is not None), default=0)
+        at, last = self.due_at(tags), self._last(tags)
         for number in snapshots.ids():
-            snapshot = snapshots.find(number) if number > newest else None
+            snapshot = snapshots.find(number) if last is None or number > last[0] else None
             moment = None if snapshot is None else self.moment(snapshot)
             if snapshot is None or moment is None or (at is not None and moment < at):
                 continue

@@ -87,8 +87,10 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     for rows in in_groups(old, size if size > 0 else len(old) + 1):
         cleared = PartitionFilter(table.partition_types, rows=rows)
         source = OverwriteSource(table, manifests, cleared, Changes(), cutoff if by_files else _NEVER)
-        source.at(base)
-        snapshots += [] if dry_run else [commit.clear(source).snapshot_id]
+        if dry_run:
+            source.at(base)
+        else:
+            snapshots.append(commit.clear(source).snapshot_id)
         gone += source.gone
     dropped = {entry.partition for entry in gone}
     return PartitionExpiryReport(

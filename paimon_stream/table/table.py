@@ -68,7 +68,7 @@ class Table:
     @property
     def least_bucket(self) -> int:
         """The lowest bucket of files that an overwrite replaces: in a postponed table, -2 has the rows that wait."""
-        return -2 if self.options.value(BUCKET) == -2 else 0
+        return POSTPONE_BUCKET if self.options.value(BUCKET) == POSTPONE_BUCKET else 0
 
     @property
     def has_dynamic_buckets(self) -> bool:
