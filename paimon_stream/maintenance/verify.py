@@ -36,6 +36,7 @@ from paimon_stream.maintenance.verify_history import (
 )
 from paimon_stream.maintenance.verify_levels import check_levels
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
+from paimon_stream.maintenance.verify_row_ids import check_row_ids
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
@@ -90,6 +91,7 @@ def verify(
     )
     state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, reporter)
     check_levels(table, used, found)
+    check_row_ids(table, used, found)
     if state is not None and sample:
         check_sample(table, used, shelf, state, found, reporter)
     for newest in [root for root in roots if not root.is_tag][-1:]:

@@ -30,6 +30,7 @@ from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.hash_index import NO_HASHES, Hashes
+from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets, key_hashes
@@ -182,10 +183,13 @@ class _File:
 
     def _check_statistics(self) -> None:
         file = self.entry.file
+        fields = self.written.fields
         if file.write_cols is not None:
-            return
+            fields = tracked(self.written).fields
+            if file.write_cols != tuple(one.name for one in fields):
+                return
         try:
-            known = decode_stats(self.written.fields, file.value_stats, file.value_stats_cols)
+            known = decode_stats(fields, file.value_stats, file.value_stats_cols)
         except FormatError as wrong:
             text = f"The statistics of {self.path} cannot be read: {wrong}"
             self.found.error("statistics-of-file", text, self.path, RESTORE)

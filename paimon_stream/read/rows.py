@@ -31,6 +31,7 @@ from paimon_stream.read.scan import Scan
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.table.row_ids import ROW_ID_COLUMN, fill_row_ids
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import IndexFiles
 
@@ -185,6 +186,8 @@ class _Reader:
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
+                if ROW_ID_COLUMN in self._columns:
+                    batch = fill_row_ids(batch, entry.file, rows)
             first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
             if first < end:
                 kept = np.ones(chunk.rows, bool)
@@ -212,7 +215,8 @@ class _Reader:
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""
         wanted = {one.id: one for one in self._columns if one.name not in partition}
-        sources = {one.id: one for one in (*written.fields, SEQUENCE_COLUMN, KIND_COLUMN) if one.id in wanted}
+        own = SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN
+        sources = {one.id: one for one in (*written.fields, *own) if one.id in wanted}
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
