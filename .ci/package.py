@@ -1,8 +1,8 @@
 """Builds the source archive and the wheel, and uses the wheel as somebody who installs it does.
 
-Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a table, writes and reads
-it. Without pyspark the import must stay below a limit, and the command line must say which extra it needs. Writes a list of
-what the wheel brought along, as CycloneDX has it, to build/dist/sbom.json.
+Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a table, writes and
+reads it. Without pyspark the import must stay below a limit, and the command line must say which extra it needs. Writes
+what the wheel brought along to build/dist/sbom.json, in the form of CycloneDX.
 """
 
 import json
@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 def run(*command: str | Path, **more: object) -> str:
     """The output of a command, which must succeed."""
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, **more)  # noqa: PLW1510
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, **more)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command[:4]))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
