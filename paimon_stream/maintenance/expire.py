@@ -58,7 +58,7 @@ class ExpireReport(Report):
     that could not be deleted and stay as orphans. `impossible` counts the files to delete whose name, bucket
     or partition the table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is
     the oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete` is
-    false if time ran out before the end, or a rollback began."""
+    false if a rollback began before the end."""
 
     location: str
     snapshots: tuple[int, ...] = ()
@@ -132,14 +132,13 @@ def expire_snapshots(
     protect_streams: bool = True,
     user: str | None = None,
     last_of_user: int | None = None,
-    time_limit: float | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots`
-    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds
-    no further snapshot is started. `progress` is called with the number of snapshots done.
+    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. `progress` is called with the
+    number of snapshots done.
 
     It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run
     that was killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a
@@ -174,20 +173,13 @@ def expire_snapshots(
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
     complete = True
-
-    def late() -> bool:
-        return time_limit is not None and clock.monotonic() - started > time_limit
-
     left_over: int | None = earliest
     try:
         if not dry_run:
             for run, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(run, following, resumed=True)
         for group in _groups(used, snapshots, ids, end):
-            if late():
-                complete = False
-                break
-            begun = cleaner.begin(group, newest, late)
+            begun = cleaner.begin(group, newest)
             gone += [one.id for one in begun.mine]
             if begun.gone:
                 left_over = group[begun.gone].id
@@ -196,7 +188,6 @@ def expire_snapshots(
                 progress("snapshots", len(gone), sum(one < end for one in ids))
             if begun.stopped:
                 _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
-            if begun.stopped or (begun.gone < len(group) - 1 and late()):
                 complete = False
                 break
     finally:

@@ -160,12 +160,6 @@ def test_an_empty_table_has_nothing_to_expire() -> None:
     assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
 
 
-def test_time_that_runs_out_ends_a_run_between_two_snapshots() -> None:
-    bench = grown(9)
-    report = expire(bench, 1, time_limit=-1.0)
-    assert (report.snapshots, report.complete) == ((), False)
-
-
 def test_consumers_hold_back_expiry_unless_they_read_changelog_only() -> None:
     bench = grown(9)
     write_consumer(bench.storage, "reader", 4)
