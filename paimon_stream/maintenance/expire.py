@@ -5,7 +5,6 @@ their newest batch was prepared (R1.7, R8.3), so that a stream that comes back f
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +17,11 @@ from paimon_stream.maintenance.consumers import consumers
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import (
     CHANGELOG_NUM_RETAINED_MAX,
     CHANGELOG_NUM_RETAINED_MIN,
     CHANGELOG_TIME_RETAINED,
     CONSUMER_CHANGELOG_ONLY,
-    FILE_OPERATION_THREADS,
     SNAPSHOT_EXPIRE_LIMIT,
     SNAPSHOT_NUM_RETAINED_MAX,
     SNAPSHOT_NUM_RETAINED_MIN,
@@ -132,7 +129,6 @@ def expire_snapshots(
     protect_streams: bool = True,
     user: str | None = None,
     last_of_user: int | None = None,
-    storage: Storage | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
@@ -144,9 +140,9 @@ def expire_snapshots(
     that was killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a
     snapshot or tag that cannot be read, and `CommitContended` while a rollback is under way.
     """
-    used, clock = storage or table.storage, (runtime or system()).clock
+    used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
-    _refuse_long_changelog(table, used, dry_run)
+    _refuse_long_changelog(table, dry_run)
     retention = Retention.of(
         table.options,
         clock.now_millis(),
@@ -164,11 +160,10 @@ def expire_snapshots(
     if newest is None or not ids:
         return ExpireReport(location=used.location, dry_run=dry_run)
     earliest = ids[0]
-    end = _end(used, snapshots, table.options, retention, ids, newest.id)
+    end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > earliest and protect_streams:
         end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
-    remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
-    cleaner = Cleaner(table=table, storage=used, snapshots=snapshots, remover=remover, clock=clock)
+    cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > earliest:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
@@ -178,7 +173,7 @@ def expire_snapshots(
         if not dry_run:
             for run, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(run, following, resumed=True)
-        for group in _groups(used, snapshots, ids, end):
+        for group in _groups(snapshots, ids, end):
             begun = cleaner.begin(group, newest)
             gone += [one.id for one in begun.mine]
             if begun.gone:
@@ -192,13 +187,13 @@ def expire_snapshots(
                 break
     finally:
         if not dry_run:
-            left_over = _write_earliest(used, snapshots, bool(gone))
+            left_over = _write_earliest(snapshots, bool(gone))
     return ExpireReport(
         location=used.location,
         snapshots=tuple(gone),
-        files=dict(+Counter(remover.removed)),
-        left=remover.left,
-        impossible=remover.impossible,
+        files=dict(+cleaner.remover.removed),
+        left=cleaner.remover.left,
+        impossible=cleaner.remover.impossible,
         earliest=left_over,
         latest=newest.id,
         dry_run=dry_run,
@@ -245,12 +240,12 @@ def changelog_outlives(options: Options) -> tuple[str, str] | None:
     return None
 
 
-def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> None:
+def _refuse_long_changelog(table: Table, dry_run: bool) -> None:
     outlives = changelog_outlives(table.options)
     if outlives is not None:
         longer, shorter = outlives
         if not dry_run:  # notes of before the options were set so would refuse tags for ever
-            ExpiringNotes(storage).abandon(f"{longer!r} is above {shorter!r}")
+            ExpiringNotes(table.storage).abandon(f"{longer!r} is above {shorter!r}")
         raise UnsupportedFeature(
             f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
             f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "
@@ -260,14 +255,7 @@ def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> Non
         )
 
 
-def _end(
-    storage: Storage,
-    snapshots: SnapshotStore,
-    options: Options,
-    retention: "Retention",
-    ids: Sequence[int],
-    latest: int,
-) -> int:
+def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
@@ -275,10 +263,10 @@ def _end(
     if end <= earliest:
         return earliest
     if not options.value(CONSUMER_CHANGELOG_ONLY):
-        end = min((end, *consumers(storage).values()))
+        end = min((end, *consumers(snapshots.storage).values()))
     judged = [one for one in ids if lowest <= one < end]
     for some in in_groups(judged, AT_ONCE):
-        found = storage.together([partial(snapshots.find, one) for one in some])
+        found = snapshots.storage.together([partial(snapshots.find, one) for one in some])
         for snapshot_id, one in zip(some, found, strict=True):
             if one is not None and retention.cutoff_millis <= one.time_millis:
                 return snapshot_id
@@ -310,13 +298,13 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
     return min(least)
 
 
-def _groups(storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
+def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
     """The snapshots below `end` in groups, oldest first. The last of each group is the one that follows what
     is to expire, and the first of the next group."""
     below = [one for one in ids if one < end]
     found: list[Snapshot] = []
     for some in in_groups(below, _GROUP):
-        read = storage.together([partial(snapshots.find, one) for one in some])
+        read = snapshots.storage.together([partial(snapshots.find, one) for one in some])
         found += [one for one in read if one is not None]  # others were removed by another expirer
         if len(found) > 1:
             yield found
@@ -326,13 +314,13 @@ def _groups(storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end:
         yield [*found, following]
 
 
-def _write_earliest(storage: Storage, snapshots: SnapshotStore, moved: bool) -> int | None:
+def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
     """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written, as in
     Java. Looks again after it has written, because a rollback may have restored an older snapshot."""
     earliest = None
     for _ in range(_LOOKS):
         before, earliest = earliest, next(iter(snapshots.ids()), None)
-        if earliest is None or earliest == before or not (moved or not storage.exists(EARLIEST_HINT)):
+        if earliest is None or earliest == before or not (moved or not snapshots.storage.exists(EARLIEST_HINT)):
             break
-        storage.write(EARLIEST_HINT, str(earliest).encode())
+        snapshots.storage.write(EARLIEST_HINT, str(earliest).encode())
     return earliest

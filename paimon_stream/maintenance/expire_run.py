@@ -47,7 +47,7 @@ from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import branch_snapshots, live_entries, manifest_names, metadata_names
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES
+from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
@@ -93,10 +93,11 @@ class Cleaner:
     """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
 
     table: Table
-    storage: Storage
     snapshots: SnapshotStore
-    remover: Remover
+    dry_run: bool = False
     clock: Clock = field(default_factory=lambda: system().clock)
+    storage: Storage = field(init=False)
+    remover: Remover = field(init=False)
     notes: ExpiringNotes = field(init=False)
     manifests: ManifestStore = field(init=False)
     _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
@@ -113,6 +114,8 @@ class Cleaner:
     _ahead: ReadAhead = field(init=False)
 
     def __post_init__(self) -> None:
+        self.storage = self.table.storage
+        self.remover = Remover(self.storage, self.dry_run, self.table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
         self.manifests = ManifestStore(self.storage)
         self._ahead = ReadAhead(self.storage)
@@ -122,7 +125,7 @@ class Cleaner:
         nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
         the range was computed from. If it was stopped, nothing further may expire. Raises `StorageError`; then each
         snapshot exists, or its note does."""
-        if self.remover.dry_run:
+        if self.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
             return Begun(len(group) - 1, list(group[:-1]))
@@ -162,7 +165,7 @@ class Cleaner:
         for one in gone:
             for name in (one.base_manifest_list, one.delta_manifest_list):
                 self._lists.pop(name, None)
-        if not self.remover.dry_run:
+        if not self.dry_run:
             self.notes.drop(*(one.id for one in gone))
         return True
 
@@ -235,7 +238,7 @@ class Cleaner:
     def _remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes files, if the history is still the one in which they were found unused."""
         wanted = list(paths)
-        if wanted and not self.remover.dry_run and self._changed():
+        if wanted and not self.dry_run and self._changed():
             raise _HistoryChanged
         self.remover.remove(kind, wanted)
 

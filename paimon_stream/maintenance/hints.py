@@ -33,13 +33,11 @@ class HintReport(Report):
     dry_run: bool = False
 
 
-def repair_hints(
-    table: Table, *, dry_run: bool = False, storage: Storage | None = None, runtime: Runtime | None = None
-) -> HintReport:
+def repair_hints(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> HintReport:
     """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table, wrong
     hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer that commits in
     the meantime sets it again. Raises `StorageError`."""
-    used = storage or table.storage
+    used = table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()
     before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}

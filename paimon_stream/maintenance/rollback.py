@@ -62,26 +62,20 @@ class RollbackReport(Report):
 
 
 def rollback_to(
-    table: Table,
-    target: int | str,
-    *,
-    dry_run: bool = False,
-    take_over: bool = False,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
+    table: Table, target: int | str, *, dry_run: bool = False, take_over: bool = False, runtime: Runtime | None = None
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to` says, and
     raises the same errors. Nothing was changed if it refuses the target or another rollback is under way."""
-    used, running = storage or table.storage, runtime or system()
+    used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
-    found = find_target(used, snapshots, target)
+    found = find_target(snapshots, target)
     run = _Rollback(used, snapshots, found)
     if dry_run:
-        refuse_broken(table, used, snapshots, found, read_pins(used))
+        refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
     else:
-        run.pin = pin_target(table, used, snapshots, found, take_over, running)
+        run.pin = pin_target(table, snapshots, found, take_over, running)
         run.execute()
     if run.streams and not dry_run:
         _LOG.warning(

@@ -32,6 +32,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock
+from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
@@ -63,8 +64,8 @@ def aged(commits: int) -> tuple[Bench, SimulatedClock]:
     return grown(commits, MemoryStorage(clock=clock)), clock
 
 
-def expire(bench: Bench, *given: int, **more: object) -> ExpireReport:
-    return expire_snapshots(bench.table, *given, runtime=bench.runtime, **more)  # type: ignore[arg-type]
+def expire(bench: Bench, *given: int, storage: Storage | None = None, **more: object) -> ExpireReport:
+    return expire_snapshots(bench.on(storage), *given, runtime=bench.runtime, **more)  # type: ignore[arg-type]
 
 
 def test_what_late_puts_replaced_beside_the_lineage_stays() -> None:
