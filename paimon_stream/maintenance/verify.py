@@ -109,6 +109,7 @@ class _HistoryCheck:
 
     shelf: Shelf
     reported: set[int] = field(default_factory=set)
+    facts: list[Facts] | None = None  # of the last snapshot; None if they are unknown
     tagged: frozenset[str] = frozenset()  # nonces
     index: str | None = None  # the newest snapshot's index manifest
 
@@ -143,7 +144,10 @@ class _HistoryCheck:
                 newest = None if state is None else state.live
                 before = root.snapshot.id
             progress("snapshots", done + 1, len(roots))
-        self._check_newest(roots)
+        line = [root for root in roots if not root.is_tag]
+        if line and newest is not None and self.facts is not None:
+            self._check_bucket_counts(line[-1], self.facts)
+            self._check_sequences(self.facts, newest)
         return newest
 
     def _root(self, root: Root, state: _State | None) -> _State | None:
@@ -162,6 +166,8 @@ class _HistoryCheck:
         base, delta = self._facts(lists.base, root), self._facts(lists.delta, root)
         if base is None or delta is None:
             return None
+        if not root.is_tag:
+            self.facts = [*base, *delta]
         self._check_counts(root, base, delta)
         names = tuple(meta.file_name for meta in lists.base)
         if state is not None and state.names == names:
@@ -281,26 +287,10 @@ class _HistoryCheck:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
                 root.broken(self.found, "file-size", text, one.path, RESTORE)
 
-    def _check_newest(self, roots: Sequence[Root]) -> None:
-        """Checks the live files of the newest snapshot as a whole."""
-        line = [root for root in roots if not root.is_tag]
-        if not line:
-            return
-        outer = self.found
-        self.shelf.found = Findings()
-        lists = self._lists(line[-1])
-        facts = self._facts((*(lists.base or ()), *(lists.delta or ())), line[-1])
-        self.shelf.found = outer
-        if facts is None or lists.base is None or lists.delta is None:
-            return  # already reported
+    def _check_bucket_counts(self, root: Root, facts: Sequence[Facts]) -> None:
         totals: Counter[tuple[bytes, int]] = Counter()
         for one in facts:
             totals.update(one.totals)
-        self._check_bucket_counts(line[-1], totals)
-        live = replay([(one.ids, one.signs) for one in facts]).live
-        self._check_sequences(facts, live)
-
-    def _check_bucket_counts(self, root: Root, totals: Counter[tuple[bytes, int]]) -> None:
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
             if files > 0:
