@@ -95,12 +95,8 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
     for path, text in hints.items():
         if text is not None:
             return f"there is no snapshot, but {path} says {text.strip()!r}"
-    if _any(storage, TAG_FOLDER, "tag-"):
+    if storage.list_files(TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
-    if in_doubt and _any(storage, MANIFEST_FOLDER, "manifest-list-"):
+    if in_doubt and storage.list_files(MANIFEST_FOLDER, "manifest-list-"):
         return "there is no snapshot, but there are manifest lists"
     return None
-
-
-def _any(storage: Storage, folder: str, prefix: str) -> bool:
-    return any(True for _ in storage.list_files(folder, prefix))
