@@ -151,7 +151,7 @@ class AfterCommit:
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
-        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest=oldest, latest=latest)
+        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest, latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""

@@ -84,12 +84,11 @@ class Retention:
         cls,
         options: Options,
         now_millis: int,
-        *,
+        table: str,
         retain_max: int | None = None,
         retain_min: int | None = None,
         older_than: Moment | None = None,
         max_deletes: int | None = None,
-        table: str,
     ) -> "Retention":
         """The given values, with the table's options for those that are missing. `table` is the location, for
         messages. Raises `InvalidOption`."""
@@ -143,15 +142,8 @@ def expire_snapshots(
     used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
     _refuse_long_changelog(table, dry_run)
-    retention = Retention.of(
-        table.options,
-        clock.now_millis(),
-        retain_max=retain_max,
-        retain_min=retain_min,
-        older_than=older_than,
-        max_deletes=max_deletes,
-        table=used.location,
-    )
+    limits = (retain_max, retain_min, older_than, max_deletes)
+    retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
     if not dry_run:
         refuse_while_pinned(used, "nothing was expired")
     snapshots = SnapshotStore(used, runtime)
@@ -203,27 +195,18 @@ def expire_snapshots(
 
 
 def expiry_is_due(
-    table: Table,
-    snapshots: SnapshotStore,
-    runtime: Runtime,
-    *,
-    oldest: Snapshot | None = None,
-    latest: int | None = None,
+    table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
     """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent it.
 
-    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows them. With both,
-    nothing is read. Raises `InvalidOption`, `StorageError`.
+    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows it; then nothing is
+    read. Raises `InvalidOption`, `StorageError`.
     """
-    retention = Retention.of(table.options, runtime.clock.now_millis(), table=table.location)
+    retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
     latest = snapshots.latest_id() if latest is None else latest
-    earliest = snapshots.earliest_id() if oldest is None else oldest.id
-    if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
+    if latest is None or latest - retention.least + 1 <= oldest.id:
         return False
-    if earliest < latest - retention.most + 1:
-        return True
-    oldest = oldest or snapshots.find(earliest)
-    return oldest is not None and oldest.time_millis < retention.cutoff_millis
+    return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
 def changelog_outlives(options: Options) -> tuple[str, str] | None:
