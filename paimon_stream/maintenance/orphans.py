@@ -165,8 +165,6 @@ class _Page(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Cleaner:
-    """One run."""
-
     table: Table
     runtime: Runtime
     cutoff: int

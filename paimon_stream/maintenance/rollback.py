@@ -113,7 +113,6 @@ class _Rollback:
     nonces: list[str] = field(default_factory=list)
 
     def preview(self) -> None:
-        """Finds what a run would remove."""
         for snapshot_id in self._later():
             self._note(snapshot_id, self._readable(snapshot_id))
         self.tags.update(self._later_tags())

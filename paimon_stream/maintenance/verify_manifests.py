@@ -286,7 +286,6 @@ class _Pass:
     deleted_rows: int = 0
 
     def add(self, block: "_Pass") -> None:
-        """Adds what a block holds."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)

@@ -109,16 +109,13 @@ class _File:
 
     @property
     def keyed(self) -> bool:
-        """Whether the table has a primary key."""
         return bool(self.table.schema.primary_keys)
 
     @property
     def fields(self) -> list[DataField]:
-        """The columns to read."""
         return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
-        """Adds some rows."""
         self.rows += chunk.rows
         columns = {
             one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf, one.name)
@@ -161,7 +158,6 @@ class _File:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
-        """Reports what is wrong, after all rows were added."""
         file = self.entry.file
         if self.rows != file.row_count:
             text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
