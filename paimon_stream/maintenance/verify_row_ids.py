@@ -3,7 +3,6 @@
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.options import ROW_TRACKING
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.row_ids import ROW_ID
@@ -11,15 +10,15 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 
-def check_row_ids(table: Table, storage: Storage, found: Findings) -> None:
+def check_row_ids(table: Table, found: Findings) -> None:
     """Checks the files of the newest snapshot: each has ids for its rows, no two files have the same, and the next
     commit gives ids above them. Ids that a compaction has written into files are not read. What cannot be read is
     reported by other checks. Raises `StorageError`."""
     try:
-        snapshot = SnapshotStore(storage).latest()
+        snapshot = SnapshotStore(table.storage).latest()
         if snapshot is None or not table.options.value(ROW_TRACKING):
             return
-        manifests = ManifestStore(storage)
+        manifests = ManifestStore(table.storage)
         files = [one.file for one in live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types)]
     except (FormatError, NotFound, UnsupportedFeature):
         return

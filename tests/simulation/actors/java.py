@@ -163,11 +163,10 @@ class JavaKeeper(Actor):
     def expire(self) -> object:
         process = self.ready()
         return expire_snapshots(
-            self.table(),
+            replace(self.table(), storage=process.storage),
             retain_max=3,
             retain_min=1,
             protect_streams=False,
-            storage=process.storage,
             runtime=process.runtime,
         )
 
