@@ -201,30 +201,13 @@ def _decompress(chunk: bytes, codec: str) -> bytes:
         raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
 
 
-class Numbers(ByteCursor):
-    """Numbers stored one after another as seven bits per byte."""
-
-    cut_off = "its footer is cut off"
-    damaged = "its footer is damaged"
-
-    def all(self) -> list[int]:
-        """All numbers."""
-        made = []
-        while self._at < len(self._data):
-            made.append(self._varint())
-        return made
-
-
 class Message(ByteCursor):
     """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not one."""
-
-    cut_off = "its footer is cut off"
-    damaged = "its footer is damaged"
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
         self._fields: dict[int, list[int | bytes]] = {}
-        while self._at < len(data):
+        while self.at < len(data):
             tag = self._varint()
             self._fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
@@ -233,9 +216,9 @@ class Message(ByteCursor):
             case 0:
                 return self._varint()
             case 1 | 5:
-                return self._take(8 if kind == 1 else 4)
+                return self.take(8 if kind == 1 else 4)
             case 2:
-                return self._take(self._varint())
+                return self.take(self._varint())
         raise FormatError(self.damaged)
 
     def has(self, field: int) -> bool:
@@ -264,4 +247,4 @@ class Message(ByteCursor):
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
         found = self._fields.get(field, [])
-        return [number for one in found for number in ([one] if isinstance(one, int) else Numbers(one).all())]
+        return [number for one in found for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())]

@@ -215,10 +215,10 @@ class _Runs(ByteCursor):
         self._signed = signed
 
     def next(self) -> Longs:
-        head = self._take(1)[0]
+        head = self.take(1)[0]
         match head >> 6:
             case 0:
-                value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
+                value = int.from_bytes(self.take((head >> 3 & 7) + 1), "big")
                 return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
             case 1:
                 values = self._packed(*self._width_and_length(head))
@@ -232,11 +232,11 @@ class _Runs(ByteCursor):
         return _WIDTHS[head >> 1 & 31], self._length(head)
 
     def _length(self, head: int) -> int:
-        return ((head & 1) << 8 | self._take(1)[0]) + 1
+        return ((head & 1) << 8 | self.take(1)[0]) + 1
 
     def _packed(self, width: int, count: int) -> npt.NDArray[np.uint64]:
         """`count` numbers of `width` bits each, the highest bit first."""
-        raw = np.frombuffer(self._take((width * count + 7) // 8), np.uint8)
+        raw = np.frombuffer(self.take((width * count + 7) // 8), np.uint8)
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
         made = np.zeros(count, np.uint64)
         for column in range(width):
@@ -245,10 +245,10 @@ class _Runs(ByteCursor):
 
     def _patched(self, head: int) -> Longs:
         width, length = self._width_and_length(head)
-        third, fourth = self._take(2)
+        third, fourth = self.take(2)
         patch_width, gap_width = _WIDTHS[third & 31], (fourth >> 5) + 1
         size = (third >> 5) + 1
-        base = int.from_bytes(self._take(size), "big")
+        base = int.from_bytes(self.take(size), "big")
         sign = 1 << (size * 8 - 1)
         base = -(base & ~sign) if base & sign else base
         values = self._packed(width, length)
