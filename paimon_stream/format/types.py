@@ -43,7 +43,7 @@ class TypeRoot(Enum):
     ROW = "ROW"
 
 
-_PLAIN: Final = {
+PLAIN: Final = {
     TypeRoot.BOOLEAN: pa.bool_(),
     TypeRoot.TINYINT: pa.int8(),
     TypeRoot.SMALLINT: pa.int16(),
@@ -58,6 +58,8 @@ _PLAIN: Final = {
     TypeRoot.DATE: pa.date32(),
     TypeRoot.TIME: pa.time32("ms"),
 }
+"""The Arrow types of the types that have one, whatever their precision."""
+
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
@@ -386,7 +388,7 @@ def arrow_type(type_: "DataType") -> pa.DataType:
         case TypeRoot.ROW:
             return pa.struct([_arrow_field(field.name, field.type) for field in type_.fields])
         case root:
-            return _PLAIN[root]
+            return PLAIN[root]
 
 
 def _arrow_field(name: str, type_: "DataType") -> pa.Field:
