@@ -5,7 +5,6 @@ types and fields that Avro forbids. Only their order matters for reading, so the
 """
 
 import io
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -16,14 +15,11 @@ import pyarrow as pa
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
 from paimon_stream.format.avro_records import SCHEMA_ERRORS, parsed_array
-from paimon_stream.format.json_text import in_words, parse_json
+from paimon_stream.format.json_text import BROKEN, in_words, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.convert import Chunk, normalize
 
-_BROKEN: Final = (
-    EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
-    struct.error, *SCHEMA_ERRORS,
-)  # fmt: skip
+_BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _DECIMAL_BYTES: Final = 16
 _BATCH_BYTES: Final = 32 << 20
