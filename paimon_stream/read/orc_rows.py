@@ -44,7 +44,7 @@ _MOST_NUMBERS: Final = 512
 _FIRST_SECOND: Final = -(2**63) // _BILLION + 1
 _LAST_SECOND: Final = 2**63 // _BILLION - 1
 Longs = npt.NDArray[np.int64]
-_UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}
+_UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}  # an unknown zone, "", counts as UTC
 _DAY: Final = 86_400
 _FIRST_UNKNOWN: Final = 2_114_380_800  # 2037-01-01
 _MODELS: Final = range(2009, 2037)
@@ -113,7 +113,7 @@ def _leaf(zone: str) -> Leaf:
         made = normalize(array, type_)
         if type_.root is TypeRoot.CHAR:
             return pc.ascii_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
-        if type_.root is TypeRoot.TIMESTAMP_LTZ and not _is_utc(zone):
+        if type_.root is TypeRoot.TIMESTAMP_LTZ and zone not in _UTC:
             return _wall_clock(made, zone).view(made.type)
         return made
 
@@ -135,13 +135,15 @@ def _timestamps(
     count = stripe.rows if valid is None else int(valid.sum())
     plain = {kind: footer.stream(source, streams[kind]) if kind in streams else b"" for kind in (_DATA, _SECONDARY)}
     seconds = _decode_run_lengths(plain[_DATA], count, signed=True)
-    nanos = _nanos(_decode_run_lengths(plain[_SECONDARY], count, signed=False))
+    packed = _decode_run_lengths(plain[_SECONDARY], count, signed=False)
+    zeros = packed & 7  # the number of zeros that were cut off, minus one
+    nanos = (packed >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))
     instant = footer.types[column].kind == TIMESTAMP_INSTANT
     zone = "UTC" if instant else stripe_footer.time_zone
-    seconds = seconds + (_EPOCH_2015 if _is_utc(zone) else _base(zone))
+    seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
     # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too large.
     seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
-    if not _is_utc(zone):
+    if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
     if nanoseconds and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
@@ -158,13 +160,6 @@ def _base(zone: str) -> int:
     """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
     local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
     return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
-
-
-def _nanos(values: Longs) -> Longs:
-    """Nanoseconds of a second. The low three bits are the number of zeros that were cut off, minus one."""
-    zeros = values & 7
-    power = np.where(zeros == 0, 1, 10 ** (zeros + 1))
-    return (values >> 3) * power
 
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
@@ -285,11 +280,6 @@ def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
 
 def _wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
-
-
-def _is_utc(zone: str) -> bool:
-    """Whether the zone's name means UTC. An unknown zone, "", counts as UTC."""
-    return zone in _UTC
 
 
 def _wall_clock(moments: pa.Array, zone: str) -> pa.Array:
