@@ -224,7 +224,7 @@ class _Cursor(ByteCursor):
         self.size = len(data)
 
     def long(self) -> int:
-        return unzigzag(self._varint())
+        return unzigzag(self.varint())
 
     def corrupt(self, why: str) -> CorruptMetadata:
         return corrupt(self.path, self.size, why)

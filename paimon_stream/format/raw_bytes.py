@@ -38,7 +38,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
             case "zstandard":
                 plain = _zstd(packed, limit)
             case "snappy":
-                size = varint(packed)
+                size = ByteCursor(packed).varint()
                 _check(size, limit)
                 plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
             case "bzip2":
@@ -47,7 +47,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
                 plain = _whole(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
             case _:
                 raise LookupError(codec)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as wrong:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, FormatError) as wrong:
         raise ValueError("does not decompress") from wrong
     _check(len(plain), limit)
     return plain
@@ -103,17 +103,6 @@ def _zstd_size(packed: bytes) -> int | None:
     return size + 256 if width == 2 else size
 
 
-def varint(data: bytes) -> int:
-    """The number at the beginning of the bytes, seven bits in each, lowest first. Raises `ValueError`."""
-    number = shift = 0
-    for byte in data[:10]:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return number
-    raise ValueError("does not decompress")
-
-
 class ByteCursor:
     """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number that
     does not end. They are those of a footer; subclasses that read other bytes define their own."""
@@ -134,7 +123,7 @@ class ByteCursor:
         self.at = end
         return taken
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
         """The next number, stored as seven bits per byte, lowest bits first. Raises `FormatError`."""
         made = shift = 0
         while True:
@@ -149,7 +138,7 @@ class ByteCursor:
     def varints(self) -> Iterator[int]:
         """All numbers up to the end. Raises `FormatError`."""
         while self.at < len(self._data):
-            yield self._varint()
+            yield self.varint()
 
     def _error(self, why: str) -> FormatError:
         return FormatError(why)

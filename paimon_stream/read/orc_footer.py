@@ -185,20 +185,16 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
         if len(chunk) != header >> 1:
             raise FormatError("a chunk in it is cut off")
         at += header >> 1
-        parts.append(chunk if header & 1 else _decompress(chunk, codec))
+        try:
+            parts.append(chunk if header & 1 else decompressed(codec, chunk, _MOST_CHUNK))
+        except ValueError as why:
+            raise FormatError(f"a chunk in it {why}") from None
+        except LookupError:
+            raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
         most -= len(parts[-1])
         if most < 0:
             raise FormatError("a part of it decompresses to more than it can hold")
     return b"".join(parts)
-
-
-def _decompress(chunk: bytes, codec: str) -> bytes:
-    try:
-        return decompressed(codec, chunk, _MOST_CHUNK)
-    except ValueError as why:
-        raise FormatError(f"a chunk in it {why}") from None
-    except LookupError:
-        raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
 
 
 class Message(ByteCursor):
@@ -208,17 +204,17 @@ class Message(ByteCursor):
         super().__init__(data)
         self._fields: dict[int, list[int | bytes]] = {}
         while self.at < len(data):
-            tag = self._varint()
+            tag = self.varint()
             self._fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
     def _value(self, kind: int) -> int | bytes:
         match kind:
             case 0:
-                return self._varint()
+                return self.varint()
             case 1 | 5:
                 return self.take(8 if kind == 1 else 4)
             case 2:
-                return self.take(self._varint())
+                return self.take(self.varint())
         raise FormatError(self.damaged)
 
     def has(self, field: int) -> bool:

@@ -259,9 +259,9 @@ class _Runs(ByteCursor):
     def _delta(self, head: int) -> Longs:
         code = head >> 1 & 31
         length = self._length(head)
-        base = self._varint()
+        base = self.varint()
         base = unzigzag(base) if self._signed else base
-        step = unzigzag(self._varint())
+        step = unzigzag(self.varint())
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
