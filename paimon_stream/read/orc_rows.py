@@ -166,23 +166,11 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     """Decodes bits from byte run lengths."""
     if count > _MOST_BITS * len(data):
         raise FormatError("a stream in it is cut off")
-    parts, at, need = [], 0, (count + 7) // 8
-    have = 0
-    while have < need:
-        if at >= len(data):
-            raise FormatError("a stream in it is cut off")
-        head = data[at]
-        if head < 128:
-            part = data[at + 1 : at + 2] * (head + 3)
-            at += 2
-        else:
-            part = data[at + 1 : at + 1 + 256 - head]
-            at += 1 + 256 - head
-        if not part:
-            raise FormatError("a stream in it is cut off")
-        parts.append(part)
-        have += len(part)
-    flat = np.frombuffer(b"".join(parts)[:need], np.uint8)
+    runs, plain, need = _Runs(data, signed=False), bytearray(), (count + 7) // 8
+    while len(plain) < need:
+        head = runs.take(1)[0]
+        plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
+    flat = np.frombuffer(plain[:need], np.uint8)
     return np.unpackbits(flat)[:count].astype(bool)
 
 
@@ -191,7 +179,7 @@ def _decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
     if count > _MOST_NUMBERS * len(data):
         raise FormatError("a stream in it is cut off")
     made = np.empty(count, np.int64)
-    runs = _Runs(data, signed)
+    runs = _Runs(data, signed=signed)
     filled = 0
     while filled < count:
         values = runs.next()
@@ -205,7 +193,7 @@ class _Runs(ByteCursor):
     cut_off = "a stream in it is cut off"
     damaged = "a number in it is damaged"
 
-    def __init__(self, data: bytes, signed: bool) -> None:
+    def __init__(self, data: bytes, *, signed: bool) -> None:
         super().__init__(data)
         self._signed = signed
 
