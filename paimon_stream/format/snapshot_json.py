@@ -18,8 +18,6 @@ BATCH_IDENTIFIER: Final = 2**63 - 1
 """The commit identifier of every batch commit; no stream uses it (semantics.md R1.2)."""
 
 VERSION: Final = 3
-_BREAK: Final = ",\n"
-_text: Final = json.JSONEncoder(ensure_ascii=False).encode  # runs in C; an encoder that indents does not
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -112,7 +110,7 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
-    lines = []
+    node: dict[str, Any] = {}
     for attribute, key, _, always in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
@@ -120,14 +118,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         elif isinstance(value, Mapping):
             value = dict(value) or None
         if always or value is not None:
-            text = _object(value) if isinstance(value, dict) else _text(value)
-            lines.append(f'  "{key}" : {text}')
-    return f"{{\n{_BREAK.join(lines)}\n}}".encode()
-
-
-def _object(values: dict[str, Any]) -> str:
-    lines = [f"    {_text(key)} : {_text(value)}" for key, value in values.items()]
-    return f"{{\n{_BREAK.join(lines)}\n  }}"
+            node[key] = value
+    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
 def _fits(number: Any) -> bool:
