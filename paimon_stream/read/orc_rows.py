@@ -294,13 +294,11 @@ def _modelled(seconds: Longs) -> Longs:
     models = np.zeros((2, 7), np.int64)
     known = np.arange(_MODELS.start, _MODELS.stop)
     models[_kinds(known)] = _year_starts(known)
-    made: Longs = seconds - starts + models[_kinds(years)]
-    return made
+    return seconds - starts + models[_kinds(years)]
 
 
 def _year_starts(years: npt.NDArray[np.int64]) -> Longs:
-    starts: Longs = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
-    return starts
+    return (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
 
 
 def _kinds(years: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
