@@ -119,7 +119,7 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     needed = tuple(map(scan.schema.field, spec.needed(names)))
     plain, with_kind = _Reader(scan, scan.columns), _Reader(scan, (*scan.columns, KIND_COLUMN))
     whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    for group in in_groups(buckets(scan.files), AT_ONCE if plain.opens_ahead else 1):
+    for group in in_groups(buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
         found: list[tuple[Section, _Reader]] = []
         for section in [one for files in group for one in _sections(scan, spec, files)]:
             entry = section.single
@@ -160,19 +160,13 @@ class _Reader:
         self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
-        self._ahead = OpenAhead(scan.table.storage)
+        self.ahead = OpenAhead(scan.table.storage)
         self._index_files = IndexFiles(scan.table)
-
-    @property
-    def opens_ahead(self) -> bool:
-        """Whether `expect` has any effect."""
-        return self._ahead.helps
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
-        if self.opens_ahead:
-            inside = (one for one in entries if one.file.external_path is None)
-            self._ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
+        inside = (one for one in entries if one.file.external_path is None)
+        self.ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
@@ -242,7 +236,7 @@ class _Reader:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
-        with _reading(path, self._scan), self._ahead.open_input(self._relative(entry)) as source:
+        with _reading(path, self._scan), self.ahead.open_input(self._relative(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> pa.RecordBatch:
