@@ -12,7 +12,7 @@ from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, pairs_of, table_command
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Lines, Part
+from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
@@ -129,7 +129,7 @@ def _shown(one: Diagnosis) -> list[Part]:
         others = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
     cure: list[Part] = [] if one.cure is None else [f"What to do: {one.cure}"]
     notes: list[Part] = [f"Note: {note}" for note in one.notes]
-    return [Lines(pairs), one.explanation, *notes, *cure, *others]
+    return [pairs, one.explanation, *notes, *cure, *others]
 
 
 def _json(one: Diagnosis) -> dict[str, Any]:

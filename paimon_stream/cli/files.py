@@ -16,7 +16,7 @@ from paimon_stream.api.table_file import TableFile
 from paimon_stream.cli.advice import CompactionAdvice
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Lines
+from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size
@@ -121,20 +121,18 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     )
     of = "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"
     span = "none" if not found.snapshots else f"{found.snapshots} ({found.earliest} to {found.latest})"
-    lines = Lines(
-        [
-            ("snapshot", of),
-            ("snapshots", span),
-            ("tags", found.tags),
-            ("schema", str(found.schema_id)),
-            ("partitions", found.partitions),
-            ("buckets", found.buckets),
-            ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
-            ("rows", _rows_of(found, keyed)),
-            ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
-            *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
-        ]
-    )
+    lines: list[tuple[str, object]] = [
+        ("snapshot", of),
+        ("snapshots", span),
+        ("tags", found.tags),
+        ("schema", str(found.schema_id)),
+        ("partitions", found.partitions),
+        ("buckets", found.buckets),
+        ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
+        ("rows", _rows_of(found, keyed)),
+        ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
+        *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
+    ]
     more = [] if advice is None else advice.parts()
     return Answer(document=document, parts=[lines, *([""] if more else []), *more])
 
