@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "query": ("query", "List the streams and other writers."),
     "verify": ("verify", "Check every snapshot, manifest and file."),
     "doctor": ("doctor", "Judge whether a stream can be restarted."),
-    "expire": ("expire", "Expire old snapshots and delete their files."),
+    "expire": ("snapshots", "Expire old snapshots and delete their files."),
     "orphans": ("orphans", "Find or delete files that nothing refers to."),
     "tag": ("tags", "List, create and delete tags."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
