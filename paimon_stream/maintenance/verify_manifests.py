@@ -10,7 +10,7 @@ checked while the manifest is read.
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress, groupby, islice
@@ -206,16 +206,6 @@ class Shelf:
                 return True
         return False
 
-    def note_differing(self, paths: Longs, sizes: Longs, located: Callable[[int], tuple[str, int]]) -> None:
-        """Compares files with the listed folders. Takes the hashes of their paths, their sizes, and a
-        function from a position to the path and the identity of the file."""
-        for position in self.inventory.differing(paths, sizes):
-            path, identity = located(position)
-            size = int(sizes[position])
-            now = self.inventory.size_now(path)
-            if now != size:
-                self.suspects[identity] = Suspect(path=path, expected=size, found=now)
-
     def _sample(self, seen: "_Pass", path: str) -> None:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
@@ -342,20 +332,19 @@ class _Pass:
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
-        folder = self.shelf.folder
+        folder, inventory = self.shelf.folder, self.shelf.inventory
         inside = [at for at, row in enumerate(rows) if row[14] is None]
         hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
-
-        def located(position: int) -> tuple[str, int]:
-            row = rows[inside[position]]
-            return f"{folder(row[0], row[2])}/{row[4]}", identities[inside[position]]
-
         paths, sizes = (np.array(one, np.int64)[inside] for one in (hashes, [row[5] for row in rows]))
-        self.shelf.note_differing(paths, sizes, located)
+        for at in map(inside.__getitem__, inventory.differing(paths, sizes)):
+            path, size = f"{folder(rows[at][0], rows[at][2])}/{rows[at][4]}", rows[at][5]
+            now = inventory.size_now(path)
+            if now != size:
+                self.shelf.suspects[identities[at]] = Suspect(path=path, expected=size, found=now)
         for at in inside:
             for other in rows[at][11]:  # the sizes of extra files are not recorded, so any size is right
                 beside = f"{folder(rows[at][0], rows[at][2])}/{other}"
-                if self.shelf.inventory.size_now(beside) is None:
+                if inventory.size_now(beside) is None:
                     self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
 
     def _check(self, rows: Sequence[_Row]) -> None:

@@ -139,8 +139,8 @@ class _File:
             column = columns.get(one.name)
             if column is None:
                 continue  # some engines do not write partition columns into files
-            other = [x for x in column_values(pc.unique(column), one.type) if not _same(x, value)]
-            if other:
+            found = column_values(pc.unique(column), one.type)
+            if any(other != value and not (_is_nan(other) and _is_nan(value)) for other in found):
                 self.elsewhere.add(one.name)
 
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
@@ -205,11 +205,6 @@ class _File:
             )
             cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
             self.found.error("sequence-range", text, self.path, cure)
-
-
-def _same(one: Any, other: Any) -> bool:
-    nans = isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
-    return bool(nans or one == other)
 
 
 def _contradiction(type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int) -> str | None:
