@@ -183,17 +183,13 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
     since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
-    return [f"{since}: {one}" for one in (*_buckets(then, table), *_columns(then, table, since))]
-
-
-def _buckets(then: TableSchema, table: Table) -> list[str]:
     was, is_now = Options(then.options).value(BUCKET), table.options.value(BUCKET)
-    if was == is_now:
-        return []
-    return [
+    buckets = (
         f"bucket was {was} and is now {is_now}. A batch with rows for a partition of {was} buckets raises "
         "BucketCountChanged."
-    ]
+    )
+    notes = [] if was == is_now else [buckets]
+    return [f"{since}: {one}" for one in (*notes, *_columns(then, table, since))]
 
 
 def _columns(then: TableSchema, table: Table, since: str) -> list[str]:

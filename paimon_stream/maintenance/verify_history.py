@@ -239,19 +239,15 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
         readable.add(number)
         newest = schema
     if newest is not None:
-        _check_definition(storage, newest, found)
+        try:
+            check_definition(table_of(storage, newest))
+        except (InvalidOption, IncompatibleSchema) as wrong:
+            path = schema_path(newest.id)
+            text = f"Under {path} no engine can write or merge rows: {wrong}"
+            cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
+            found.error("schema-contradictory", text, path, cure)
     found.checked["schemas"] = len(readable)
     return frozenset(readable)
-
-
-def _check_definition(storage: Storage, newest: TableSchema, found: Findings) -> None:
-    try:
-        check_definition(table_of(storage, newest))
-    except (InvalidOption, IncompatibleSchema) as wrong:
-        path = schema_path(newest.id)
-        text = f"Under {path} no engine can write or merge rows: {wrong}"
-        cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
-        found.error("schema-contradictory", text, path, cure)
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
