@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
-    "delete": ("delete_rows", "Delete the rows that fulfil a condition."),
+    "delete": ("clear", "Delete the rows that fulfil a condition."),
     "truncate": ("clear", "Clear the whole table."),
     "drop-partition": ("clear", "Clear some partitions."),
     "expire-partitions": ("clear", "Drop partitions that are too old."),
