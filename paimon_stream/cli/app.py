@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "schema": ("schema", "Show the columns and keys, now or earlier."),
     "options": ("schema", "List the table's options."),
     "query": ("query", "List the streams and other writers."),
-    "verify": ("verify", "Check every snapshot, manifest and file."),
+    "verify": ("orphans", "Check every snapshot, manifest and file."),
     "doctor": ("doctor", "Judge whether a stream can be restarted."),
     "expire": ("snapshots", "Expire old snapshots and delete their files."),
     "orphans": ("orphans", "Find or delete files that nothing refers to."),
