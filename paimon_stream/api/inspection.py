@@ -6,7 +6,7 @@ Everything is read from one snapshot, or from all snapshots that are left. Nothi
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
@@ -34,14 +34,6 @@ class Partition:
     files: int
     rows: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotManifest:
-    """A manifest of a snapshot, and which of the snapshot's lists names it: base, delta or changelog."""
-
-    list: Literal["base", "delta", "changelog"]
-    meta: ManifestFileMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,25 +111,24 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     return tuple(sorted(found, key=lambda one: one.path))
 
 
-def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
-    """The manifests of a snapshot, in the order in which they apply; () for an empty table. Raises `NotFound` if there
-    is no such snapshot, `CorruptMetadata`, `StorageError`."""
+def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[str, ManifestFileMeta], ...]:
+    """The manifests of a snapshot, in the order in which they apply, each after the list that names it: base, delta or
+    changelog. () for an empty table. Raises `NotFound` if there is no such snapshot, `CorruptMetadata`,
+    `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
     store = ManifestStore(table.storage)
     base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    found = [SnapshotManifest(list="base", meta=meta) for meta in base]
-    found += [SnapshotManifest(list="delta", meta=meta) for meta in store.delta(snapshot)]
-    found += [SnapshotManifest(list="changelog", meta=meta) for meta in store.changelog(snapshot)]
-    return tuple(found)
+    lists = (("base", base), ("delta", store.delta(snapshot)), ("changelog", store.changelog(snapshot)))
+    return tuple((name, meta) for name, metas in lists for meta in metas)
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
     """The table in numbers as of a snapshot, by default the newest. Raises `NotFound` if there is no such snapshot,
     `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
-    metas = [] if snapshot is None else [one.meta for one in manifests_of(table, snapshot.id)]
+    metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = _live(table, snapshot)
     ids = SnapshotStore(table.storage).ids()
     return Statistics(

@@ -4,14 +4,7 @@ from typing import Final
 
 import click
 
-from paimon_stream.api.inspection import (
-    Partition,
-    SnapshotManifest,
-    Statistics,
-    manifests_of,
-    partitions_of,
-    statistics_of,
-)
+from paimon_stream.api.inspection import Partition, Statistics, manifests_of, partitions_of, statistics_of
 from paimon_stream.api.table_file import TableFile
 from paimon_stream.cli.advice import CompactionAdvice
 from paimon_stream.cli.columns import Column, Listing, json_of
@@ -20,6 +13,7 @@ from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size
+from paimon_stream.format.entries import ManifestFileMeta
 
 _SNAPSHOT = click.Option(
     ["--snapshot"], type=click.IntRange(min=1), help="Look at this snapshot instead of the newest."
@@ -39,13 +33,13 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column("path", lambda one: one.path, extra=True),
 )
 
-_MANIFESTS: Final[tuple[Column[SnapshotManifest], ...]] = (
-    Column("list", lambda one: one.list),
-    Column("added_files", lambda one: one.meta.num_added_files, "added", number=True),
-    Column("deleted_files", lambda one: one.meta.num_deleted_files, "deleted", number=True),
-    Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True),
-    Column("bytes", lambda one: one.meta.file_size, "size", text=lambda one: size(one.meta.file_size), number=True),
-    Column("name", lambda one: one.meta.file_name, "manifest"),
+_MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
+    Column("list", lambda one: one[0]),
+    Column("added_files", lambda one: one[1].num_added_files, "added", number=True),
+    Column("deleted_files", lambda one: one[1].num_deleted_files, "deleted", number=True),
+    Column("schema_id", lambda one: one[1].schema_id, "schema", ident=True),
+    Column("bytes", lambda one: one[1].file_size, "size", text=lambda one: size(one[1].file_size), number=True),
+    Column("name", lambda one: one[1].file_name, "manifest"),
 )
 
 _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
