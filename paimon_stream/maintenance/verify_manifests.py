@@ -297,27 +297,22 @@ class _Pass:
         self.ids.extend(identities)
         self.signs.extend([1 if one else -1 for one in adds])
         self.buckets.update(buckets)
-        wrong = [self.shelf.wrong_with(row) for row in rows]
-        if not any(wrong) and all(adds):
-            self.totals.update(zip(partitions, totals, strict=True))
-            self.added_rows += sum(counts)
-            self._take_added(rows, identities)
-            return
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        for row, one, identity, why in zip(rows, adds, identities, wrong, strict=True):
-            if why is None:
-                self.totals[row[0], row[3]] += 1 if one else -1
-            else:
-                # Its name, bucket or partition is none that the table can have, so it has no path.
+        wrong = [self.shelf.wrong_with(row) for row in rows]
+        added = [one and why is None for one, why in zip(adds, wrong, strict=True)]
+        deleted = [not one and why is None for one, why in zip(adds, wrong, strict=True)]
+        self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
+        self.totals.subtract(zip(compress(partitions, deleted), compress(totals, deleted), strict=True))
+        for identity, why in zip(identities, wrong, strict=True):
+            if why is not None:  # its name, bucket or partition is none that the table can have, so it has no path
                 self.unusable.add(identity)
                 text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
                 cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
                 self.shelf.found.error("entry-unusable", text, self.manifest, cure)
-        usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
-        if any(usable):
-            self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
+        if any(added):
+            self._take_added(list(compress(rows, added)), list(compress(identities, added)))
 
     def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         self._locate(rows, identities)
