@@ -40,10 +40,10 @@ class Diagnosis:
     """
 
     user: str
-    query_id: str | None
-    checkpoint: str | None
-    batch: int | None
-    replayed: bool | None
+    query_id: str | None = None
+    checkpoint: str | None = None
+    batch: int | None = None
+    replayed: bool | None = None
     verdict: str = "unknown"
     safe: bool = False
     explanation: str = ""
