@@ -20,7 +20,7 @@ from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.replay import Longs, Replayed, follow, replay
+from paimon_stream.maintenance.replay import NONE, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
@@ -227,7 +227,7 @@ class _HistoryCheck:
         if said is not None and said != counted:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
+        self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids for one in facts)])))
 
     # -- what the files are -----------------------------------------------------------------------
 
@@ -300,6 +300,3 @@ class _HistoryCheck:
             text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
             cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
             self.found.warning("sequence-overlap", text, folder, cure)
-
-
-_NONE: Final = np.empty(0, np.int64)

@@ -10,7 +10,7 @@ checked while the manifest is read.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress, groupby, islice
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.avro_file import AvroBlock, blocks_of
 from paimon_stream.format.binary_row import deserialize
-from paimon_stream.format.entries import FileKind, ManifestFileMeta
+from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
@@ -239,19 +239,20 @@ class Shelf:
                 return f"{shown_name(name)} cannot be the name of a file: {wrong}."
         return self._wrong_folders.get((row[0], row[2]))
 
+    def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
+        """The entries with these identities in the manifest with this path; none if it is gone or cannot be read."""
+        try:
+            entries = decode_manifest(self.storage.read(manifest), manifest)
+        except (FormatError, UnsupportedFeature, NotFound):
+            return
+        yield from (one for one in entries if hash(tuple(one.identity)) in wanted)
+
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:
-            path = manifest_path(meta.file_name)
-            try:
-                entries = decode_manifest(self.storage.read(path), path)
-            except (FormatError, UnsupportedFeature, NotFound):
-                continue
-            for entry in entries:
-                if hash(tuple(entry.identity)) in wanted:
-                    occurring[entry.identity] += 1
+            occurring.update(one.identity for one in self.entries(manifest_path(meta.file_name), wanted))
         return sorted(
             f"{self.folder(one.partition, one.bucket)}/{one.file_name}"
             for one, times in occurring.items()

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from paimon_stream.errors import FormatError, InvalidData, NotFound, UnsupportedFeature
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -53,14 +52,9 @@ def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
     for one in alive:
         wanted.setdefault(pool[one], set()).add(one)
     for path, identities in wanted.items():
-        try:
-            entries = decode_manifest(shelf.storage.read(path), path)
-        except (FormatError, UnsupportedFeature, NotFound):
-            continue  # already reported, or gone in the meantime
-        for entry in entries:
-            identity = hash(tuple(entry.identity))
-            if identity in identities and entry.file.external_path is None:
-                identities.discard(identity)
+        for entry in shelf.entries(path, identities):
+            if entry.file.external_path is None:
+                identities.discard(hash(tuple(entry.identity)))
                 yield entry
 
 
