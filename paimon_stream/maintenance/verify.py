@@ -217,8 +217,9 @@ class _HistoryCheck:
 
     def _check_changelog(self, root: Root) -> None:
         name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
-        if name is not None and root.may_lack(name, self.tagged, self.shelf.storage):
-            return  # it may have expired
+        tagged = root.snapshot.nonce in self.tagged
+        if name is not None and tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+            return  # a tag may lack it, and so may a snapshot that a rollback restored from one (semantics.md §8)
         metas = () if name is None else self._list(root, name, root.snapshot.changelog_manifest_list_size)
         facts = None if metas is None else self._facts(metas, root)
         if facts is None:
