@@ -19,6 +19,7 @@ from paimon_stream.options import (
     ON_UNKNOWN_HISTORY,
     Options,
 )
+from paimon_stream.reports import Report
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.evidence import FirstJudgement
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
@@ -27,7 +28,7 @@ from paimon_stream.table.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Report):
     """What a restart of one sink of one query would do.
 
     `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise;
@@ -42,17 +43,17 @@ class Diagnosis:
     user: str
     query_id: str | None = None
     checkpoint: str | None = None
-    batch: int | None = None
-    replayed: bool | None = None
     verdict: str = "unknown"
     safe: bool = False
-    explanation: str = ""
-    cure: str | None = None
-    option: str | None = None
+    batch: int | None = None
+    replayed: bool | None = None
     last_batch: int | None = None
     last_snapshot: int | None = None
     last_millis: int | None = None
     last_query_id: str | None = None
+    explanation: str = ""
+    cure: str | None = None
+    option: str | None = None
     notes: tuple[str, ...] = ()
     known: tuple[Writer, ...] = ()
 

@@ -133,21 +133,6 @@ def _shown(one: Diagnosis) -> list[Part]:
 
 
 def _json(one: Diagnosis) -> dict[str, Any]:
-    return {
-        "user": one.user,
-        "query_id": one.query_id,
-        "checkpoint": one.checkpoint,
-        "verdict": one.verdict,
-        "safe": one.safe,
-        "next_batch": one.batch,
-        "replayed": one.replayed,
-        "last_batch": one.last_batch,
-        "last_snapshot": one.last_snapshot,
-        "last_time": iso(one.last_millis),
-        "last_query_id": one.last_query_id,
-        "explanation": one.explanation,
-        "cure": one.cure,
-        "option": one.option,
-        "notes": one.notes,
-        "known": [json_of(_KNOWN, stream) for stream in one.known],
-    }
+    renamed = {"batch": "next_batch", "last_millis": "last_time"}
+    facts = {renamed.get(key, key): value for key, value in one.to_json().items()}
+    return {**facts, "last_time": iso(one.last_millis), "known": [json_of(_KNOWN, stream) for stream in one.known]}
