@@ -94,25 +94,11 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     compaction, what it would gain, and how to start it."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
-    keyed = bool(session.raw.schema.primary_keys)
     advice = CompactionAdvice(session) if snapshot is None else None
-    document = session.document(
-        snapshot=None if taken is None else json_of(COLUMNS, taken),
-        snapshots={"count": found.snapshots, "earliest": found.earliest, "latest": found.latest},
-        tags=found.tags,
-        schema_id=found.schema_id,
-        partitions=found.partitions,
-        buckets=found.buckets,
-        files=found.files,
-        primary_keys=list(session.raw.schema.primary_keys),
-        rows=found.rows,
-        delete_rows=found.delete_rows,
-        bytes=found.bytes,
-        mean_file_bytes=found.mean_file_bytes,
-        manifests=found.manifests,
-        manifest_bytes=found.manifest_bytes,
-        to_compact=None if advice is None else advice.document(),
-    )
+    facts = {key: value for key, value in found.to_json().items() if key not in ("earliest", "latest")}
+    facts["snapshot"] = None if taken is None else json_of(COLUMNS, taken)
+    facts["snapshots"] = {"count": found.snapshots, "earliest": found.earliest, "latest": found.latest}
+    document = session.document(**facts, to_compact=None if advice is None else advice.document())
     of = "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"
     span = "none" if not found.snapshots else f"{found.snapshots} ({found.earliest} to {found.latest})"
     lines: list[tuple[str, object]] = [
@@ -123,7 +109,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
         ("partitions", found.partitions),
         ("buckets", found.buckets),
         ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
-        ("rows", _rows_of(found, keyed)),
+        ("rows", _rows_of(found)),
         ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
         *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
     ]
@@ -131,8 +117,8 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     return Answer(document=document, parts=[lines, *([""] if more else []), *more])
 
 
-def _rows_of(found: Statistics, keyed: bool) -> str:
+def _rows_of(found: Statistics) -> str:
     """The rows as text. With a primary key these are the rows in the files, which may be more than the rows
     of the table."""
     deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
-    return f"{found.rows:,}{' in files, before they are merged by key' if keyed else ''}{deletes}"
+    return f"{found.rows:,}{' in files, before they are merged by key' if found.primary_keys else ''}{deletes}"
