@@ -143,20 +143,19 @@ def _write_files(
         )
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
     operations = Operations.of(table.options)
-    batches: Iterable[pa.RecordBatch] = _batches(table, rows)
     if operations is not None:
         operations.check(table.schema, table.options, table.location)
-        batches = _with_operation(batches, operations, table.location)
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
-    batches = _completed(batches, table.schema, fixed, missing_are_null=may_lack)
+    batches = _completed(_batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack)
     if table.schema.primary_keys:
         written = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
         return table, written.messages
     return table, write_task(spec, batches).messages
 
 
-def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
-    """An empty batch, so that the columns and types are checked even if there are no rows; then the rows."""
+def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
+    """An empty batch, so that the columns and types are checked even if there are no rows; then the rows. They must
+    have the column that says what each does."""
     match rows:
         case pa.Table():
             batches: Iterable[pa.RecordBatch] = rows.to_batches(max_chunksize=_BATCH_ROWS)
@@ -170,15 +169,10 @@ def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
                 f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
                 table=table.location,
             )
+    if operations is not None:
+        operations.only(rows.schema.names.count(operations.column), table.location)
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
     yield from batches
-
-
-def _with_operation(batches: Iterable[pa.RecordBatch], operations: Operations, table: str) -> Iterator[pa.RecordBatch]:
-    """The same batches, after a check that each has the column that says what its rows do."""
-    for batch in batches:
-        operations.only(batch.schema.names.count(operations.column), table)
-        yield batch
 
 
 def _completed(

@@ -19,6 +19,7 @@ from paimon_stream.options import (
     ON_UNKNOWN_HISTORY,
     Options,
 )
+from paimon_stream.reports import Report
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.evidence import FirstJudgement
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
@@ -27,7 +28,7 @@ from paimon_stream.table.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Report):
     """What a restart of one sink of one query would do.
 
     `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise;
@@ -40,19 +41,19 @@ class Diagnosis:
     """
 
     user: str
-    query_id: str | None
-    checkpoint: str | None
-    batch: int | None
-    replayed: bool | None
+    query_id: str | None = None
+    checkpoint: str | None = None
     verdict: str = "unknown"
     safe: bool = False
-    explanation: str = ""
-    cure: str | None = None
-    option: str | None = None
+    batch: int | None = None
+    replayed: bool | None = None
     last_batch: int | None = None
     last_snapshot: int | None = None
     last_millis: int | None = None
     last_query_id: str | None = None
+    explanation: str = ""
+    cure: str | None = None
+    option: str | None = None
     notes: tuple[str, ...] = ()
     known: tuple[Writer, ...] = ()
 
@@ -183,17 +184,13 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
     since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
-    return [f"{since}: {one}" for one in (*_buckets(then, table), *_columns(then, table, since))]
-
-
-def _buckets(then: TableSchema, table: Table) -> list[str]:
     was, is_now = Options(then.options).value(BUCKET), table.options.value(BUCKET)
-    if was == is_now:
-        return []
-    return [
+    buckets = (
         f"bucket was {was} and is now {is_now}. A batch with rows for a partition of {was} buckets raises "
         "BucketCountChanged."
-    ]
+    )
+    notes = [] if was == is_now else [buckets]
+    return [f"{since}: {one}" for one in (*notes, *_columns(then, table, since))]
 
 
 def _columns(then: TableSchema, table: Table, since: str) -> list[str]:

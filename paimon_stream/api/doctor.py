@@ -260,10 +260,7 @@ class _Doctor:
         last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
         return Diagnosis(
             user=user or "-",
-            query_id=None,
             checkpoint=root,
-            batch=None,
-            replayed=None,
             explanation=explanation,
             cure=cure,
             last_batch=None if last is None else last.commit_identifier,

@@ -6,7 +6,7 @@ Everything is read from one snapshot, or from all snapshots that are left. Nothi
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
@@ -14,6 +14,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Mar
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
+from paimon_stream.reports import Report
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
 from paimon_stream.table.live import live_files
@@ -37,18 +38,11 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotManifest:
-    """A manifest of a snapshot, and which of the snapshot's lists names it: base, delta or changelog."""
-
-    list: Literal["base", "delta", "changelog"]
-    meta: ManifestFileMeta
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
+class Statistics(Report):
     """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes.
     `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: in a table with a primary
-    key, a key may have several rows until they are merged. `delete_rows` of these rows are deletes."""
+    key, a key may have several rows until they are merged. `delete_rows` of these rows are deletes.
+    `mean_file_bytes` is the size of the average file, 0 without files."""
 
     snapshot: Snapshot | None
     snapshots: int
@@ -59,16 +53,13 @@ class Statistics:
     partitions: int
     buckets: int
     files: int
+    primary_keys: tuple[str, ...]
     rows: int
-    bytes: int
     delete_rows: int
+    bytes: int
+    mean_file_bytes: int
     manifests: int
     manifest_bytes: int
-
-    @property
-    def mean_file_bytes(self) -> int:
-        """The size of the average file, 0 without files."""
-        return self.bytes // self.files if self.files else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,27 +110,26 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     return tuple(sorted(found, key=lambda one: one.path))
 
 
-def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
-    """The manifests of a snapshot, in the order in which they apply; () for an empty table. Raises `NotFound` if there
-    is no such snapshot, `CorruptMetadata`, `StorageError`."""
+def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[str, ManifestFileMeta], ...]:
+    """The manifests of a snapshot, in the order in which they apply, each after the list that names it: base, delta or
+    changelog. () for an empty table. Raises `NotFound` if there is no such snapshot, `CorruptMetadata`,
+    `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
     store = ManifestStore(table.storage)
     base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    found = [SnapshotManifest(list="base", meta=meta) for meta in base]
-    found += [SnapshotManifest(list="delta", meta=meta) for meta in store.delta(snapshot)]
-    found += [SnapshotManifest(list="changelog", meta=meta) for meta in store.changelog(snapshot)]
-    return tuple(found)
+    lists = (("base", base), ("delta", store.delta(snapshot)), ("changelog", store.changelog(snapshot)))
+    return tuple((name, meta) for name, metas in lists for meta in metas)
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
     """The table in numbers as of a snapshot, by default the newest. Raises `NotFound` if there is no such snapshot,
     `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
-    metas = [] if snapshot is None else [one.meta for one in manifests_of(table, snapshot.id)]
+    metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = _live(table, snapshot)
-    ids = SnapshotStore(table.storage).ids()
+    ids, size = SnapshotStore(table.storage).ids(), sum(entry.file.file_size for entry in entries)
     return Statistics(
         snapshot=snapshot,
         snapshots=len(ids),
@@ -150,9 +140,11 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
         partitions=len({entry.partition for entry in entries}),
         buckets=len({(entry.partition, entry.bucket) for entry in entries}),
         files=len(entries),
+        primary_keys=table.schema.primary_keys,
         rows=sum(entry.file.row_count for entry in entries),
-        bytes=sum(entry.file.file_size for entry in entries),
         delete_rows=sum(entry.file.delete_row_count or 0 for entry in entries),
+        bytes=size,
+        mean_file_bytes=size // len(entries) if entries else 0,
         manifests=len(metas),
         manifest_bytes=sum(meta.file_size for meta in metas),
     )

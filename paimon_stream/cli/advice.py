@@ -22,7 +22,10 @@ class CompactionAdvice:
 
     def __init__(self, session: Session) -> None:
         keyed = bool(session.raw.schema.primary_keys)
-        self.report = _expected(session, full=not keyed)
+        try:
+            self.report: CompactReport | None = session.table.compact(full=not keyed, dry_run=True)
+        except (ConfigError, IncompatibleSchema, FormatError, StorageError):
+            self.report = None  # the compaction is refused, or the table cannot be read
         full = not keyed and session.raw.options.value(BUCKET) > 0
         words = ["paimon-stream", "compact", *(["--full"] if full else []), "--yes", session.raw.location]
         self.command = shlex.join(words)
@@ -59,11 +62,3 @@ class CompactionAdvice:
             parts.append(f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them.")
         gain = f"There a reader {self._what.format(report.read_amplification)} where one would do."
         return [*parts, f"{gain} Start the compaction: {self.command}{self._same}"]
-
-
-def _expected(session: Session, *, full: bool) -> CompactReport | None:
-    """What a compaction would do; None where it is refused or the table cannot be read."""
-    try:
-        return session.table.compact(full=full, dry_run=True)
-    except (ConfigError, IncompatibleSchema, FormatError, StorageError):
-        return None

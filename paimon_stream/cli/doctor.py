@@ -12,7 +12,7 @@ from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, pairs_of, table_command
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Lines, Part
+from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
@@ -129,25 +129,10 @@ def _shown(one: Diagnosis) -> list[Part]:
         others = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
     cure: list[Part] = [] if one.cure is None else [f"What to do: {one.cure}"]
     notes: list[Part] = [f"Note: {note}" for note in one.notes]
-    return [Lines(pairs), one.explanation, *notes, *cure, *others]
+    return [pairs, one.explanation, *notes, *cure, *others]
 
 
 def _json(one: Diagnosis) -> dict[str, Any]:
-    return {
-        "user": one.user,
-        "query_id": one.query_id,
-        "checkpoint": one.checkpoint,
-        "verdict": one.verdict,
-        "safe": one.safe,
-        "next_batch": one.batch,
-        "replayed": one.replayed,
-        "last_batch": one.last_batch,
-        "last_snapshot": one.last_snapshot,
-        "last_time": iso(one.last_millis),
-        "last_query_id": one.last_query_id,
-        "explanation": one.explanation,
-        "cure": one.cure,
-        "option": one.option,
-        "notes": one.notes,
-        "known": [json_of(_KNOWN, stream) for stream in one.known],
-    }
+    renamed = {"batch": "next_batch", "last_millis": "last_time"}
+    facts = {renamed.get(key, key): value for key, value in one.to_json().items()}
+    return {**facts, "last_time": iso(one.last_millis), "known": [json_of(_KNOWN, stream) for stream in one.known]}

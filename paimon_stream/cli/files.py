@@ -4,22 +4,16 @@ from typing import Final
 
 import click
 
-from paimon_stream.api.inspection import (
-    Partition,
-    SnapshotManifest,
-    Statistics,
-    manifests_of,
-    partitions_of,
-    statistics_of,
-)
+from paimon_stream.api.inspection import Partition, Statistics, manifests_of, partitions_of, statistics_of
 from paimon_stream.api.table_file import TableFile
 from paimon_stream.cli.advice import CompactionAdvice
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Lines
+from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size
+from paimon_stream.format.entries import ManifestFileMeta
 
 _SNAPSHOT = click.Option(
     ["--snapshot"], type=click.IntRange(min=1), help="Look at this snapshot instead of the newest."
@@ -39,13 +33,13 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column("path", lambda one: one.path, extra=True),
 )
 
-_MANIFESTS: Final[tuple[Column[SnapshotManifest], ...]] = (
-    Column("list", lambda one: one.list),
-    Column("added_files", lambda one: one.meta.num_added_files, "added", number=True),
-    Column("deleted_files", lambda one: one.meta.num_deleted_files, "deleted", number=True),
-    Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True),
-    Column("bytes", lambda one: one.meta.file_size, "size", text=lambda one: size(one.meta.file_size), number=True),
-    Column("name", lambda one: one.meta.file_name, "manifest"),
+_MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
+    Column("list", lambda one: one[0]),
+    Column("added_files", lambda one: one[1].num_added_files, "added", number=True),
+    Column("deleted_files", lambda one: one[1].num_deleted_files, "deleted", number=True),
+    Column("schema_id", lambda one: one[1].schema_id, "schema", ident=True),
+    Column("bytes", lambda one: one[1].file_size, "size", text=lambda one: size(one[1].file_size), number=True),
+    Column("name", lambda one: one[1].file_name, "manifest"),
 )
 
 _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
@@ -100,47 +94,31 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     compaction, what it would gain, and how to start it."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
-    keyed = bool(session.raw.schema.primary_keys)
     advice = CompactionAdvice(session) if snapshot is None else None
-    document = session.document(
-        snapshot=None if taken is None else json_of(COLUMNS, taken),
-        snapshots={"count": found.snapshots, "earliest": found.earliest, "latest": found.latest},
-        tags=found.tags,
-        schema_id=found.schema_id,
-        partitions=found.partitions,
-        buckets=found.buckets,
-        files=found.files,
-        primary_keys=list(session.raw.schema.primary_keys),
-        rows=found.rows,
-        delete_rows=found.delete_rows,
-        bytes=found.bytes,
-        mean_file_bytes=found.mean_file_bytes,
-        manifests=found.manifests,
-        manifest_bytes=found.manifest_bytes,
-        to_compact=None if advice is None else advice.document(),
-    )
+    facts = {key: value for key, value in found.to_json().items() if key not in ("earliest", "latest")}
+    facts["snapshot"] = None if taken is None else json_of(COLUMNS, taken)
+    facts["snapshots"] = {"count": found.snapshots, "earliest": found.earliest, "latest": found.latest}
+    document = session.document(**facts, to_compact=None if advice is None else advice.document())
     of = "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"
     span = "none" if not found.snapshots else f"{found.snapshots} ({found.earliest} to {found.latest})"
-    lines = Lines(
-        [
-            ("snapshot", of),
-            ("snapshots", span),
-            ("tags", found.tags),
-            ("schema", str(found.schema_id)),
-            ("partitions", found.partitions),
-            ("buckets", found.buckets),
-            ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
-            ("rows", _rows_of(found, keyed)),
-            ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
-            *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
-        ]
-    )
+    lines: list[tuple[str, object]] = [
+        ("snapshot", of),
+        ("snapshots", span),
+        ("tags", found.tags),
+        ("schema", str(found.schema_id)),
+        ("partitions", found.partitions),
+        ("buckets", found.buckets),
+        ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
+        ("rows", _rows_of(found)),
+        ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
+        *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
+    ]
     more = [] if advice is None else advice.parts()
     return Answer(document=document, parts=[lines, *([""] if more else []), *more])
 
 
-def _rows_of(found: Statistics, keyed: bool) -> str:
+def _rows_of(found: Statistics) -> str:
     """The rows as text. With a primary key these are the rows in the files, which may be more than the rows
     of the table."""
     deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
-    return f"{found.rows:,}{' in files, before they are merged by key' if keyed else ''}{deletes}"
+    return f"{found.rows:,}{' in files, before they are merged by key' if found.primary_keys else ''}{deletes}"

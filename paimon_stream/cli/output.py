@@ -119,15 +119,8 @@ def _left(text: str, width: int) -> str:
 _UNLIMITED: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Names and values, one pair per line."""
-
-    pairs: Sequence[tuple[str, object]]
-
-
-Part: TypeAlias = "str | Listing[Any] | Lines"
-"""A piece of an answer to people. A plain text is a sentence."""
+Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
+"""A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +151,11 @@ def say(text: str) -> None:
 
 def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iterable[Text]:
     match part:
-        case Lines(pairs):
-            return pair_lines(pairs, width)
+        case str():
+            return sentence_lines(part, width)
         case Listing():
             return listing_lines(part, width, columns)
-    return sentence_lines(part, width)
+    return pair_lines(part, width)
 
 
 def _width(stream: TextIO) -> int | None:

@@ -5,7 +5,6 @@ and some signs is in double quotes, as in JSON. NULL is the missing value; the t
 """
 
 import json
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,7 +15,6 @@ from paimon_stream.cli.text import jsonable
 
 _NULL: Final = "NULL"
 _SIGNS: Final = frozenset("-_.:+@ ")
-_NO_COMMA: Final = re.compile(r"[^,]*")
 _SYNTAX: Final = (
     "A partition is COLUMN=VALUE[,COLUMN=VALUE…], such as dt=2026-11-21,hour=7. NULL is the missing value. "
     'A text with a comma or a quote needs double quotes, as in JSON: region="a, b".'
@@ -81,9 +79,8 @@ def _typed(text: str) -> Iterator[tuple[str, str | None]]:
 def _value(text: str, start: int) -> tuple[str | None, int]:
     """The value that begins at `start`, and the position of its end."""
     if not text.startswith('"', start):
-        found = _NO_COMMA.match(text, start)
-        assert found is not None
-        return (None if found[0] == _NULL else found[0]), found.end()
+        value = text[start:].partition(",")[0]
+        return (None if value == _NULL else value), start + len(value)
     try:
         value, end = json.JSONDecoder().raw_decode(text, start)
     except ValueError:

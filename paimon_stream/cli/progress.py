@@ -1,7 +1,7 @@
 """Progress of long work on standard error: on a terminal a bar with rate and time left, else plain lines."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,16 +20,14 @@ from rich.text import Text
 
 from paimon_stream.cli.output import say
 from paimon_stream.cli.text import plain, size
+from paimon_stream.reports import Progress as Reporter
 from paimon_stream.runtime import Clock, system
-
-ProgressCall = Callable[[str, int, int | None], None]
-"""What is being done, how many are done, and of how many; None if the total is not known yet."""
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 @contextmanager
-def progress(console: Console | None = None) -> Iterator[ProgressCall]:
+def progress(console: Console | None = None) -> Iterator[Reporter]:
     """A callable to which long work reports its progress. It shows the progress on the console, by default
     standard error."""
     console = console or Console(file=sys.stderr)

@@ -7,10 +7,9 @@ import click
 
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Lines, Part
+from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
-from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.options import Option, is_secret, table_options
 from paimon_stream.table.schema import SchemaStore
@@ -66,8 +65,15 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
-    ids = SchemaStore(session.raw.storage).ids()
-    found = session.raw.schema if schema_id is None else _earlier(session, schema_id, ids)
+    store = SchemaStore(session.raw.storage)
+    ids = store.ids()
+    if schema_id is not None and schema_id not in ids:
+        raise NotFound(
+            f"{session.raw.location} has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
+            table=session.raw.location,
+            schema=schema_id,
+        )
+    found = session.raw.schema if schema_id is None else store.get(schema_id)
     document = session.document(
         id=found.id,
         ids=ids,
@@ -77,27 +83,15 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         primary_keys=found.primary_keys,
         columns=[json_of(_FIELDS, one) for one in found.fields],
     )
-    lines = Lines(
-        [
-            ("schema", f"{found.id} of {ids[0]} to {ids[-1]}"),
-            ("since", iso(found.time_millis)),
-            ("partition keys", ", ".join(found.partition_keys) or "-"),
-            ("primary keys", ", ".join(found.primary_keys) or "-"),
-            ("comment", found.comment or "-"),
-        ]
-    )
+    lines: list[tuple[str, object]] = [
+        ("schema", f"{found.id} of {ids[0]} to {ids[-1]}"),
+        ("since", iso(found.time_millis)),
+        ("partition keys", ", ".join(found.partition_keys) or "-"),
+        ("primary keys", ", ".join(found.primary_keys) or "-"),
+        ("comment", found.comment or "-"),
+    ]
     parts: list[Part] = [lines, "", Listing(_FIELDS, found.fields, "There are no columns.")]
     return Answer(document=document, parts=parts)
-
-
-def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
-    if schema_id not in ids:
-        raise NotFound(
-            f"{session.raw.location} has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
-            table=session.raw.location,
-            schema=schema_id,
-        )
-    return SchemaStore(session.raw.storage).get(schema_id)
 
 
 @table_command(

@@ -1,20 +1,25 @@
-"""`snapshots`."""
+"""`snapshots`, `expire`."""
 
+import datetime as dt
 from collections.abc import Iterable
 from typing import Final
 
 import click
 
 from paimon_stream.cli.columns import Column, Listing
-from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, say
-from paimon_stream.cli.text import iso, listed, moment
+from paimon_stream.cli.progress import progress
+from paimon_stream.cli.text import count, iso, listed, moment
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, own_properties
+from paimon_stream.maintenance.ages import age_or_time
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
+
+_COUNT: Final = click.IntRange(min=1)
 
 
 def _batch(one: Snapshot) -> int | None:
@@ -64,7 +69,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
     params=(
-        click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of snapshots."),
+        click.Option(["--limit"], type=_COUNT, help="List at most this number of snapshots."),
         click.Option(["--user"], shell_complete=users, help="List only the snapshots of this commit user."),
     ),
 )
@@ -111,3 +116,60 @@ def _newest_first(
             if len(found) == limit:
                 break
     return found, damaged
+
+
+@table_command(
+    example='expire --older-than "7 d" --yes /data/shop.db/orders',
+    params=(
+        click.Option(["--retain-max"], type=_COUNT, help="Keep at most this number of snapshots."),
+        click.Option(["--retain-min"], type=_COUNT, help="Keep at least this number of snapshots."),
+        click.Option(
+            ["--older-than"],
+            metavar="AGE|TIME",
+            help='Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
+        ),
+        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most this number of snapshots now."),
+        click.Option(
+            ["--protect-streams/--no-protect-streams"],
+            default=True,
+            show_default=True,
+            help="Keep the last snapshot of streams that were active within a day.",
+        ),
+        YES,
+    ),
+)
+def expire(
+    session: Session,
+    retain_max: int | None,
+    retain_min: int | None,
+    older_than: str | None,
+    max_deletes: int | None,
+    protect_streams: bool,
+    yes: bool,
+) -> Answer:
+    """Expires old snapshots, and deletes the files that only they need. For limits that are not given, the
+    table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
+    what would expire."""
+    limits = (retain_max, retain_min, None if older_than is None else _moment(older_than), max_deletes, not yes)
+    with progress() as reporter:
+        report = session.table.expire_snapshots(*limits, protect_streams=protect_streams, progress=reporter)
+    ids = report.snapshots
+    if not ids:
+        said = "No snapshot has to expire."
+    else:
+        files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
+        verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
+        said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
+    left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
+    if report.impossible:
+        left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
+    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids))
+
+
+def _moment(text: str) -> dt.timedelta | dt.datetime:
+    try:
+        return age_or_time(text)
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
+        ) from None

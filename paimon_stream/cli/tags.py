@@ -13,7 +13,7 @@ from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.tags import find_tag
+from paimon_stream.maintenance.tags import TagReport, find_tag
 from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
@@ -87,10 +87,8 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
         if isinstance(found, Snapshot):
             said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
             snapshot = found.id
-        document = session.document(
-            tag=name, snapshot=snapshot, found=True, unreadable=snapshot is None, files={}, left=0, dry_run=True
-        )
-        return changed_answer(document, [said], done=False, something=True)
+        shown = TagReport(location=session.raw.location, tag=name, snapshot=snapshot, unreadable=snapshot is None)
+        return changed_answer({**shown.to_json(), "dry_run": True}, [said], done=False, something=True)
     report = session.table.delete_tag(name)
     deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
     return Answer(

@@ -53,19 +53,13 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 class AfterCommit:
     """The maintenance by one committer of one table. It is called after each commit with the new snapshot.
 
-    `last_report` is the report of the newest finished expiry, `failures` the number of failed ones, `expired`
-    the number of expired snapshots. `wait_seconds` limits the waiting. `on_expiry` is called with the report
-    of each expiry, or None if it failed, from the thread that did the work. `batch` says that the committer is not
-    a stream's.
+    `on_expiry` is called with the report of each expiry, or None if it failed, from the thread that did the work.
+    `batch` says that the committer is not a stream's.
     """
 
     runtime: Runtime = field(default_factory=system)
-    wait_seconds: float = WAIT_SECONDS
     batch: bool = False
     on_expiry: Callable[[ExpireReport | None], object] | None = None
-    last_report: ExpireReport | None = None
-    failures: int = 0
-    expired: int = 0
     _worker: threading.Thread | None = None
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
@@ -113,7 +107,7 @@ class AfterCommit:
         _WORKERS.add(self._worker)
         self._worker.start()
         if waits and table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-            self._worker.join(self.wait_seconds)
+            self._worker.join(WAIT_SECONDS)
 
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
         """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
@@ -200,8 +194,6 @@ class AfterCommit:
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
         user, newest = (None, None) if last is None else (last.commit_user, last.id)
         report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
-        self.last_report = report
-        self.expired += len(report.snapshots)
         self._notify(report)
         if report.snapshots:
             text, files = "%s: expired snapshots %d to %d, %d files, in %.0f ms.", sum(report.files.values())
@@ -212,7 +204,6 @@ class AfterCommit:
             self.on_expiry(report)
 
     def _failed(self, table: Table, why: Exception) -> None:
-        self.failures += 1
         self._notify(None)
         text = "%s: maintenance after a commit failed. The commit stands; the next one tries again. %s: %s"
         _LOG.warning(text, table.location, type(why).__name__, why)

@@ -7,7 +7,7 @@ positions of the vector that the table has when this one is published. If others
 planned again, so a row is never deleted by a position that means another row.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,7 +172,9 @@ class _DeleteSource:
         faulty writer may have left them, go. Raises `DeletedFiles` if one of the files is not live any more,
         `CorruptMetadata`, `StorageError`."""
         table, marked = self._plan.table, self._plan.marked
-        live = {(one.partition, one.bucket, one.file.file_name): one for one in self._live(base)}
+        touched, types = {partition for partition, _, _ in marked}, table.partition_types
+        files = live_files(ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched))
+        live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
         if gone := marked.keys() - live.keys():
             raise DeletedFiles(
                 f"{table.location}: others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
@@ -185,15 +187,9 @@ class _DeleteSource:
         scan = Scan(table=table, schema=table.schema, columns=(), snapshot=base.snapshot, files=(), vectors=vectors)
         before = deleted_rows(scan, map(live.__getitem__, marked))
         whole = {one: np.union1d(new, old) for (one, new), old in zip(marked.items(), before, strict=True)}
-        touched = {partition for partition, _, _ in marked}
         named = {(one.partition, one.bucket, of.data_file) for one in index.entries for of in one.file.deletions or ()}
         stale = {one for one in named if one[0] in touched} - live.keys()
         return Changes(index=self.vectors.at(index.entries, stale, whole))
-
-    def _live(self, base: Base) -> Iterable[ManifestEntry]:
-        types = self._plan.table.partition_types
-        partitions = PartitionFilter(types, rows={partition for partition, _, _ in self._plan.marked})
-        return live_files(ManifestStore(self._plan.table.storage), base.metas, types, partitions)
 
 
 def _publish(plan: _Plan, runtime: Runtime) -> int | None:

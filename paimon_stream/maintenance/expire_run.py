@@ -142,11 +142,10 @@ class Cleaner:
         self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
         return Begun(gone, mine, gone < len(group) - 1 and not self._overtaken(newest))
 
-    def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> bool:
-        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. Returns whether
-        all of it was removed; otherwise the history changed, and the next run judges the notes. `resumed`: an
-        interrupted run may have removed a part. Raises `StorageError`; the next run then deletes what was not
-        deleted."""
+    def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> None:
+        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. If the history
+        changes, it stops, and the next run judges the notes. `resumed`: an interrupted run may have removed a part.
+        Raises `StorageError`; the next run then deletes what was not deleted."""
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
@@ -159,7 +158,7 @@ class Cleaner:
             if kept is not None:
                 self._delete_metadata(gone, kept)
         except _HistoryChanged:
-            return False
+            return
         finally:
             self._ahead.forget()
         for one in gone:
@@ -167,7 +166,6 @@ class Cleaner:
                 self._lists.pop(name, None)
         if not self.dry_run:
             self.notes.drop(*(one.id for one in gone))
-        return True
 
     def _remove_own(self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
@@ -445,17 +443,16 @@ class Cleaner:
     def _clean_folders(self) -> None:
         """Deletes empty bucket folders, then the empty partition folders above them, deepest first, if the
         table's options say so."""
+        emptied, self._folders = sorted(self._folders), set()
         if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
-            self._folders.clear()
             return
         above: set[str] = set()
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
-        for folder in sorted(self._folders):
+        for folder in emptied:
             self.remover.remove_uncounted(folder)
             above.update(one for one in parents(folder) if one not in keep)
         for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
             self.remover.remove_uncounted(folder)
-        self._folders.clear()
 
     def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str]) -> None:
         lists = [name for one in gone for name, _ in one.manifest_lists]

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 Longs = npt.NDArray[np.int64]
 Signs = npt.NDArray[np.int8]
-_NONE: Final = np.empty(0, np.int64)
+NONE: Final = np.empty(0, np.int64)
+"""No identities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +28,15 @@ class Replayed:
 
 def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """Replays entries in order. Each part has identities, and 1 for ADD or -1 for DELETE."""
-    empty = _NONE
-    if not parts:
-        return Replayed(live=empty, twice=empty, dangling=empty)
-    ids = np.concatenate([one for one, _ in parts])
+    ids = np.concatenate([NONE, *(one for one, _ in parts)])
+    if not len(ids):
+        return Replayed(live=NONE, twice=NONE, dangling=NONE)
     signs = np.concatenate([one for _, one in parts])
     order = np.argsort(ids, kind="stable")
     ids, signs = ids[order], signs[order]
-    if not len(ids):
-        return Replayed(live=empty, twice=empty, dangling=empty)
     first = np.concatenate([[True], ids[1:] != ids[:-1]])
     if first.all() and (signs > 0).all():
-        return Replayed(live=ids, twice=empty, dangling=empty)
+        return Replayed(live=ids, twice=NONE, dangling=NONE)
     running = np.cumsum(signs, dtype=np.int64)
     starts = np.flatnonzero(first)
     before = np.concatenate([[0], running[starts[1:] - 1]])
@@ -53,7 +51,7 @@ def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """Replays entries that come after a state whose live files are known and sorted. Apart from copying
     these, the cost grows only with the number of entries."""
     if not delta:
-        return Replayed(live=live, twice=_NONE, dangling=_NONE)
+        return Replayed(live=live, twice=NONE, dangling=NONE)
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))
     places = np.searchsorted(live, touched)
     found = places < len(live)

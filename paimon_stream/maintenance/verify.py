@@ -20,7 +20,7 @@ from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.replay import Longs, Replayed, follow, replay
+from paimon_stream.maintenance.replay import NONE, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
@@ -97,14 +97,6 @@ class _State(NamedTuple):
     live: Longs
 
 
-class _Lists(NamedTuple):
-    """The manifests of a snapshot's lists; None for a list that cannot be read or may have expired."""
-
-    base: tuple[ManifestFileMeta, ...] | None
-    delta: tuple[ManifestFileMeta, ...] | None
-    changelog: tuple[ManifestFileMeta, ...] | None
-
-
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
     """Goes through snapshots and tags, and keeps the live files of the last one."""
@@ -160,39 +152,31 @@ class _HistoryCheck:
             root.broken(self.found, "schema-missing", text, path, "Restore the schema file from a backup.")
         check_statistics(root, self.shelf)
         check_index(root, self.shelf, self.index)
-        lists = self._lists(root)
-        if lists.changelog is not None:
-            self._check_changelog(root, lists.changelog)
-        if lists.base is None or lists.delta is None:
+        base_metas = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        delta_metas = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+        self._check_changelog(root)
+        if base_metas is None or delta_metas is None:
             return None
-        base, delta = self._facts(lists.base, root), self._facts(lists.delta, root)
+        base, delta = self._facts(base_metas, root), self._facts(delta_metas, root)
         if base is None or delta is None:
             return None
         if not root.is_tag:
             self.facts = [*base, *delta]
         self._check_counts(root, base, delta)
-        names = tuple(meta.file_name for meta in lists.base)
+        names = tuple(meta.file_name for meta in base_metas)
         if state is not None and state.names == names:
             after = follow(state.live, [(one.ids, one.signs) for one in delta])
         else:
             after = replay([(one.ids, one.signs) for one in (*base, *delta)])
             self._check_merge(root, state, base)
-        self._check_replay(root, after, (*lists.base, *lists.delta))
+        self._check_replay(root, after, (*base_metas, *delta_metas))
         self._check_live(root, after.live)
-        return _State(names=(*names, *(meta.file_name for meta in lists.delta)), live=after.live)
+        return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
     # -- lists ------------------------------------------------------------------------------------
 
-    def _lists(self, root: Root) -> _Lists:
-        snapshot = root.snapshot
-        base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        delta = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
-        name = snapshot.changelog_manifest_list
-        if name is None or root.may_lack(name, self.tagged, self.shelf.storage):
-            return _Lists(base, delta, () if name is None else None)
-        return _Lists(base, delta, self._list(root, name, snapshot.changelog_manifest_list_size))
-
     def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
+        """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
         try:
             data = self.shelf.ahead.read(path)
@@ -233,16 +217,20 @@ class _HistoryCheck:
                 text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
                 self.found.error(f"{what}-record-count", text, root.path, cure)
 
-    def _check_changelog(self, root: Root, metas: Sequence[ManifestFileMeta]) -> None:
-        facts = self._facts(metas, root)
-        said = root.snapshot.changelog_record_count
+    def _check_changelog(self, root: Root) -> None:
+        name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
+        tagged = root.snapshot.nonce in self.tagged
+        if name is not None and tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+            return  # a tag may lack it, and so may a snapshot that a rollback restored from one (semantics.md §8)
+        metas = () if name is None else self._list(root, name, root.snapshot.changelog_manifest_list_size)
+        facts = None if metas is None else self._facts(metas, root)
         if facts is None:
             return
         counted = sum(one.added_rows for one in facts)
         if said is not None and said != counted:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
+        self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids for one in facts)])))
 
     # -- what the files are -----------------------------------------------------------------------
 
@@ -315,6 +303,3 @@ class _HistoryCheck:
             text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
             cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
             self.found.warning("sequence-overlap", text, folder, cure)
-
-
-_NONE: Final = np.empty(0, np.int64)

@@ -2,7 +2,7 @@
 (hints, consumers, journals)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -25,7 +25,6 @@ from paimon_stream.table.layout import (
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
-    manifest_path,
     read_hint,
     schema_path,
     snapshot_path,
@@ -68,11 +67,6 @@ class Root:
         """Adds an error about a file that it needs. Others that need the file add the same error."""
         found.error(code, text, path, cure)
         found.needed(path, self.snapshot.id, self.tag)
-
-    def may_lack(self, changelog: str, tagged: Collection[str], storage: Storage) -> bool:
-        """Whether its changelog list may have expired: it is a tag, or a snapshot that a rollback restored
-        from its tag (semantics.md §8). `tagged` are the nonces of all tags."""
-        return self.is_tag or (self.snapshot.nonce in tagged and not storage.exists(manifest_path(changelog)))
 
 
 def check_pins(storage: Storage, found: Findings) -> None:
@@ -239,19 +233,15 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
         readable.add(number)
         newest = schema
     if newest is not None:
-        _check_definition(storage, newest, found)
+        try:
+            check_definition(table_of(storage, newest))
+        except (InvalidOption, IncompatibleSchema) as wrong:
+            path = schema_path(newest.id)
+            text = f"Under {path} no engine can write or merge rows: {wrong}"
+            cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
+            found.error("schema-contradictory", text, path, cure)
     found.checked["schemas"] = len(readable)
     return frozenset(readable)
-
-
-def _check_definition(storage: Storage, newest: TableSchema, found: Findings) -> None:
-    try:
-        check_definition(table_of(storage, newest))
-    except (InvalidOption, IncompatibleSchema) as wrong:
-        path = schema_path(newest.id)
-        text = f"Under {path} no engine can write or merge rows: {wrong}"
-        cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
-        found.error("schema-contradictory", text, path, cure)
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:

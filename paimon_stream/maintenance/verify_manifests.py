@@ -10,7 +10,7 @@ checked while the manifest is read.
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress, groupby, islice
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.avro_file import AvroBlock, blocks_of
 from paimon_stream.format.binary_row import deserialize
-from paimon_stream.format.entries import FileKind, ManifestFileMeta
+from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
@@ -206,16 +206,6 @@ class Shelf:
                 return True
         return False
 
-    def note_differing(self, paths: Longs, sizes: Longs, located: Callable[[int], tuple[str, int]]) -> None:
-        """Compares files with the listed folders. Takes the hashes of their paths, their sizes, and a
-        function from a position to the path and the identity of the file."""
-        for position in self.inventory.differing(paths, sizes):
-            path, identity = located(position)
-            size = int(sizes[position])
-            now = self.inventory.size_now(path)
-            if now != size:
-                self.suspects[identity] = Suspect(path=path, expected=size, found=now)
-
     def _sample(self, seen: "_Pass", path: str) -> None:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
@@ -249,19 +239,20 @@ class Shelf:
                 return f"{shown_name(name)} cannot be the name of a file: {wrong}."
         return self._wrong_folders.get((row[0], row[2]))
 
+    def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
+        """The entries with these identities in the manifest with this path; none if it is gone or cannot be read."""
+        try:
+            entries = decode_manifest(self.storage.read(manifest), manifest)
+        except (FormatError, UnsupportedFeature, NotFound):
+            return
+        yield from (one for one in entries if hash(tuple(one.identity)) in wanted)
+
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:
-            path = manifest_path(meta.file_name)
-            try:
-                entries = decode_manifest(self.storage.read(path), path)
-            except (FormatError, UnsupportedFeature, NotFound):
-                continue
-            for entry in entries:
-                if hash(tuple(entry.identity)) in wanted:
-                    occurring[entry.identity] += 1
+            occurring.update(one.identity for one in self.entries(manifest_path(meta.file_name), wanted))
         return sorted(
             f"{self.folder(one.partition, one.bucket)}/{one.file_name}"
             for one, times in occurring.items()
@@ -307,27 +298,22 @@ class _Pass:
         self.ids.extend(identities)
         self.signs.extend([1 if one else -1 for one in adds])
         self.buckets.update(buckets)
-        wrong = [self.shelf.wrong_with(row) for row in rows]
-        if not any(wrong) and all(adds):
-            self.totals.update(zip(partitions, totals, strict=True))
-            self.added_rows += sum(counts)
-            self._take_added(rows, identities)
-            return
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        for row, one, identity, why in zip(rows, adds, identities, wrong, strict=True):
-            if why is None:
-                self.totals[row[0], row[3]] += 1 if one else -1
-            else:
-                # Its name, bucket or partition is none that the table can have, so it has no path.
+        wrong = [self.shelf.wrong_with(row) for row in rows]
+        added = [one and why is None for one, why in zip(adds, wrong, strict=True)]
+        deleted = [not one and why is None for one, why in zip(adds, wrong, strict=True)]
+        self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
+        self.totals.subtract(zip(compress(partitions, deleted), compress(totals, deleted), strict=True))
+        for identity, why in zip(identities, wrong, strict=True):
+            if why is not None:  # its name, bucket or partition is none that the table can have, so it has no path
                 self.unusable.add(identity)
                 text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
                 cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
                 self.shelf.found.error("entry-unusable", text, self.manifest, cure)
-        usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
-        if any(usable):
-            self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
+        if any(added):
+            self._take_added(list(compress(rows, added)), list(compress(identities, added)))
 
     def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         self._locate(rows, identities)
@@ -342,20 +328,19 @@ class _Pass:
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
-        folder = self.shelf.folder
+        folder, inventory = self.shelf.folder, self.shelf.inventory
         inside = [at for at, row in enumerate(rows) if row[14] is None]
         hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
-
-        def located(position: int) -> tuple[str, int]:
-            row = rows[inside[position]]
-            return f"{folder(row[0], row[2])}/{row[4]}", identities[inside[position]]
-
         paths, sizes = (np.array(one, np.int64)[inside] for one in (hashes, [row[5] for row in rows]))
-        self.shelf.note_differing(paths, sizes, located)
+        for at in map(inside.__getitem__, inventory.differing(paths, sizes)):
+            path, size = f"{folder(rows[at][0], rows[at][2])}/{rows[at][4]}", rows[at][5]
+            now = inventory.size_now(path)
+            if now != size:
+                self.shelf.suspects[identities[at]] = Suspect(path=path, expected=size, found=now)
         for at in inside:
             for other in rows[at][11]:  # the sizes of extra files are not recorded, so any size is right
                 beside = f"{folder(rows[at][0], rows[at][2])}/{other}"
-                if self.shelf.inventory.size_now(beside) is None:
+                if inventory.size_now(beside) is None:
                     self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
 
     def _check(self, rows: Sequence[_Row]) -> None:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from paimon_stream.errors import FormatError, InvalidData, NotFound, UnsupportedFeature
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -54,14 +53,9 @@ def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
     for one in alive:
         wanted.setdefault(pool[one], set()).add(one)
     for path, identities in wanted.items():
-        try:
-            entries = decode_manifest(shelf.storage.read(path), path)
-        except (FormatError, UnsupportedFeature, NotFound):
-            continue  # already reported, or gone in the meantime
-        for entry in entries:
-            identity = hash(tuple(entry.identity))
-            if identity in identities and entry.file.external_path is None:
-                identities.discard(identity)
+        for entry in shelf.entries(path, identities):
+            if entry.file.external_path is None:
+                identities.discard(hash(tuple(entry.identity)))
                 yield entry
 
 
@@ -140,8 +134,8 @@ class _File:
             column = columns.get(one.name)
             if column is None:
                 continue  # some engines do not write partition columns into files
-            other = [x for x in column_values(pc.unique(column), one.type) if not _same(x, value)]
-            if other:
+            found = column_values(pc.unique(column), one.type)
+            if any(other != value and not (_is_nan(other) and _is_nan(value)) for other in found):
                 self.elsewhere.add(one.name)
 
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
@@ -209,11 +203,6 @@ class _File:
             )
             cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
             self.found.error("sequence-range", text, self.path, cure)
-
-
-def _same(one: Any, other: Any) -> bool:
-    nans = isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
-    return bool(nans or one == other)
 
 
 def _contradiction(type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int) -> str | None:

@@ -15,13 +15,13 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import InvalidOption, PaimonStreamError
 from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
 from paimon_stream.maintenance import automatic_tags
-from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import Options
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
+from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 
 HOUR = 3_600_000
@@ -272,7 +272,7 @@ class Stream:
         self.bench = Bench(options={**AUTOMATIC, **options})
         self.bench.clock.millis = START
         self.watched = FaultyStorage(self.bench.storage)
-        self.after = AfterCommit(runtime=self.bench.runtime)
+        self.after = CountedAfterCommit(runtime=self.bench.runtime)
         self.number = 0
 
     def commit(self, later: int) -> None:
@@ -299,7 +299,7 @@ def test_a_stream_tags_each_day_and_looks_for_tags_only_then() -> None:
     assert len([one for one in stream.watched.operations if one.path == "tag" and one.verb == "list_names"]) <= looks
     stream.commit(HOUR)
     assert stream.tags == {"2023-11-13": 1, "2023-11-14": 24}
-    stream.after = AfterCommit(runtime=stream.bench.runtime)  # after a restart
+    stream.after = CountedAfterCommit(runtime=stream.bench.runtime)  # after a restart
     stream.commit(3 * DAY)
     assert stream.tags == {"2023-11-13": 1, "2023-11-14": 24, "2023-11-17": 25}
 
@@ -353,7 +353,7 @@ def test_a_batch_is_tagged_after_its_commit() -> None:
 
 def test_a_run_that_begins_with_an_empty_batch_tags_before_snapshots_expire() -> None:
     stream = Stream(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
-    stream.after = AfterCommit(runtime=stream.bench.runtime)
+    stream.after = CountedAfterCommit(runtime=stream.bench.runtime)
     for number in range(3):
         stream.bench.clock.advance(DAY)
         TableCommit(stream.bench.table, "you", runtime=stream.bench.runtime).commit(

@@ -28,6 +28,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
 from tests.kits.commits import Bench
+from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
@@ -382,7 +383,7 @@ EACH = {"partition.expiration-check-interval": "0 ms"}
 
 def test_a_stream_expires_partitions_batch_after_batch_and_goes_on() -> None:
     bench = bench_of("2000-01-01", options=EACH)
-    stream, after = Stream(bench, user="you"), AfterCommit(runtime=bench.runtime)
+    stream, after = Stream(bench, user="you"), CountedAfterCommit(runtime=bench.runtime)
     for day in ("2000-01-02", NOW, "2000-01-03", NOW):
         stream.batch(dt=day)
         assert stream.writer is not None and stream.writer.newest is not None
@@ -411,7 +412,7 @@ def test_the_first_check_comes_within_the_interval_and_the_next_after_another() 
     for seed in range(8):
         bench = bench_of("2000-01-01", options={"snapshot.num-retained.min": "1000"})
         bench.runtime = replace(bench.runtime, rng=_Rng(seed * HOUR // 8))
-        after = AfterCommit(runtime=bench.runtime)
+        after = CountedAfterCommit(runtime=bench.runtime)
         commits(bench, after, [100])
         minutes = 0
         while not overwrites(bench):
@@ -458,7 +459,7 @@ class _Rng:
 def test_which_commits_expire_partitions(options: dict[str, str], expires: bool) -> None:
     bench = bench_of("2000-01-01", options={**EACH, **options})
     bench.runtime = replace(bench.runtime, rng=_Rng(0))
-    after = AfterCommit(runtime=bench.runtime)
+    after = CountedAfterCommit(runtime=bench.runtime)
     commits(bench, after, [100])
     assert after._worker is None or after._worker.join(10) is None
     assert (after.failures, bool(overwrites(bench))) == (0, expires)
@@ -467,7 +468,7 @@ def test_which_commits_expire_partitions(options: dict[str, str], expires: bool)
 def test_partitions_expire_before_snapshots_do() -> None:
     keep = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     bench = bench_of("2000-01-01", options={**EACH, **keep})
-    after = AfterCommit(runtime=bench.runtime)
+    after = CountedAfterCommit(runtime=bench.runtime)
     commits(bench, after, [100])
     assert (bench.snapshots.ids(), overwrites(bench)) == ([2, 3], [3])  # 2 is the stream's last one, and is kept
     bench.audit(["c100"], orphans=True)
@@ -477,7 +478,7 @@ def test_partitions_expire_before_snapshots_do() -> None:
 
 def test_in_an_object_store_no_commit_waits_for_it() -> None:
     bench = bench_of("2000-01-01", options=EACH)
-    storage, after = TripStorage(bench.storage), AfterCommit(runtime=bench.runtime)
+    storage, after = TripStorage(bench.storage), CountedAfterCommit(runtime=bench.runtime)
     bench.table = replace(bench.table, storage=storage)
     commits(bench, after, [100])
     assert after._worker is not None
@@ -489,7 +490,7 @@ def test_in_an_object_store_no_commit_waits_for_it() -> None:
 def test_a_rollback_delays_it_to_the_next_commit(caplog: pytest.LogCaptureFixture) -> None:
     bench = bench_of("2000-01-01", options={"partition.expiration-check-interval": "1 h"})
     bench.runtime = replace(bench.runtime, rng=_Rng(0))
-    after, path = AfterCommit(runtime=bench.runtime), pin_path(bench.latest(), bench.runtime)
+    after, path = CountedAfterCommit(runtime=bench.runtime), pin_path(bench.latest(), bench.runtime)
     commits(bench, after, [100])
     bench.clock.advance(HOUR + 1)
     put_pin(bench.storage, path, bench.latest())
@@ -507,7 +508,7 @@ def test_an_expiry_that_fails_at_any_operation_fails_no_commit(caplog: pytest.Lo
     while fired:
         at = following(at)
         bench = bench_of("2000-01-01", NOW, options=EACH)
-        after = AfterCommit(runtime=bench.runtime)
+        after = CountedAfterCommit(runtime=bench.runtime)
         storage = FaultyStorage(bench.storage, [Fault(at=at)])
         after(replace(bench.table, storage=storage), bench.latest())
         fired = storage.fired
@@ -519,7 +520,7 @@ def test_an_expiry_that_fails_at_any_operation_fails_no_commit(caplog: pytest.Lo
 
 def test_a_batch_without_rows_expires_partitions_as_well() -> None:
     bench = bench_of("2000-01-01", options=EACH)
-    after = AfterCommit(runtime=bench.runtime)
+    after = CountedAfterCommit(runtime=bench.runtime)
     after.after_nothing(bench.table)
     assert (len(overwrites(bench)), after.failures) == (1, 0)
 
@@ -527,7 +528,7 @@ def test_a_batch_without_rows_expires_partitions_as_well() -> None:
 def test_a_formatter_that_is_not_read_fails_no_commit_and_snapshots_expire(caplog: pytest.LogCaptureFixture) -> None:
     keep = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     bench = bench_of("2000-01-01", options={**EACH, **keep})
-    after = AfterCommit(runtime=bench.runtime)
+    after = CountedAfterCommit(runtime=bench.runtime)
     commits(bench, after, [100], partition_timestamp__formatter="yyyy-MMM-dd")
     assert (after.failures, bench.snapshots.ids(), overwrites(bench)) == (1, [2], [])
     assert "'MMM' is not read here" in caplog.text

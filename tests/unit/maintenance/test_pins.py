@@ -19,7 +19,6 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -30,6 +29,7 @@ from paimon_stream.maintenance.verify import verify
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
+from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
 from tests.kits.races import Meanwhile
@@ -301,7 +301,7 @@ def test_a_stream_reports_a_rollback_once_and_expires_after_it(caplog: pytest.Lo
     bench = case.bench
     few = {"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1"}
     table = load_table(bench.storage, few)
-    after = AfterCommit(runtime=bench.runtime)
+    after = CountedAfterCommit(runtime=bench.runtime)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             after(table, bench.latest())
