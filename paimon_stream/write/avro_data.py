@@ -86,7 +86,12 @@ def _schema(type_: DataType, path: str) -> Any:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return {"type": "array", "items": _union(element, path)}
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            return _map_schema(*_entry(type_), path)
+            key, value = _entry(type_)
+            if key.is_string:
+                return {"type": "map", "values": _union(value, path)}
+            members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
+            entries = {"type": "record", "name": path, "fields": members}
+            return {"type": "array", "items": entries, "logicalType": "map"}
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
@@ -96,14 +101,6 @@ def _entry(type_: DataType) -> tuple[DataType, DataType]:
     """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro takes for nullable."""
     key, value = type_.entry
     return key, value if type_.root is TypeRoot.MAP else _COUNT
-
-
-def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
-    if key.is_string:
-        return {"type": "map", "values": _union(value, path)}
-    members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
-    entries = {"type": "record", "name": path, "fields": members}
-    return {"type": "array", "items": entries, "logicalType": "map"}
 
 
 # -- the rows -----------------------------------------------------------------------------------------

@@ -28,12 +28,8 @@ Places = npt.NDArray[np.int32]
 PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece binary"
 """The columns of packets, as Spark declares them."""
 
-_SCHEMA: Final = pa.schema(
-    [
-        ("shuffle_key", pa.int32()), ("task", pa.int32()), ("number", pa.int32()), ("ends", pa.bool_()),
-        ("piece", pa.binary()),
-    ]
-)  # fmt: skip
+_TYPES: Final = {"int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary()}
+_SCHEMA: Final = pa.schema([(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))])
 _HELD_BYTES: Final = 32 * 2**20
 _PIECE_BYTES: Final = 4 * 2**10
 """Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their size."""
