@@ -7,7 +7,7 @@ of the file: unknown fields are skipped, missing nullable fields read as None.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -180,7 +180,7 @@ def decode_entries_of(
     """The entries of a manifest whose partition `holds`, in order. A block is decoded only if its
     uncompressed bytes are `of_interest`. Other entries are read only as far as is needed to find the next
     one. Raises what `decode_manifest` raises."""
-    return _entries(data, path, _rows(data, path, holds, lambda block: of_interest(block.data)))
+    return _entries(data, path, _rows(data, path, wants=holds, of_interest=lambda block: of_interest(block.data)))
 
 
 def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
@@ -196,18 +196,10 @@ def read_manifest(
 ) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
     Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
-    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, None, of_interest))
+    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, of_interest=of_interest))
 
 
-def _rows(
-    data: bytes,
-    path: str,
-    wants: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[AvroBlock], bool] | None = None,
-) -> Iterator[tuple[Any, ...]]:
-    return read_rows(
-        data, path, _MANIFEST_TEXT, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest
-    )
+_rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION, paths=PATHS, read_block=read_entries)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
