@@ -58,9 +58,9 @@ class CompactionSource:
                 files = [file for one in made for file in one.unit.files]
                 names = {(file.partition, file.bucket, file.file.file_name) for file in files}
                 index = self.vectors.at(there.entries, names)
-        gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
-        entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
-        changelog = tuple(entry for one in made for entry in one.changelog_entries())
+        gone = [entry for one in made for entry in one.deleted()]
+        entries = (*gone, *(entry for one in made for entry in one.placed(one.files)))
+        changelog = tuple(entry for one in made for entry in one.placed(one.changelog))
         return Changes(entries=entries, changelog=changelog, index=index)
 
     def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:

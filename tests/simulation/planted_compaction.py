@@ -9,7 +9,6 @@ from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.errors import CommitUnknown
-from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot
 from tests.simulation.bug import Patch, bug
 
@@ -25,8 +24,8 @@ def units_are_not_looked_at_again(patch: Patch) -> None:
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
         made, live = self._made, self._live(base)
-        gone = [one for unit in made for one in unit.entries(FileKind.DELETE) if one.identity in live[bucket(one)]]
-        return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.entries(FileKind.ADD))))
+        gone = [one for unit in made for one in unit.deleted() if one.identity in live[bucket(one)]]
+        return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.placed(unit.files))))
 
     bucket = publish.bucket_of
     patch.setattr(publish.CompactionSource, "at", at)
@@ -45,8 +44,7 @@ def a_compaction_is_a_commit_of_the_stream(patch: Patch) -> None:
 
 @bug("A compaction names its old files in no DELETE.", "compactor")
 def old_files_stay(patch: Patch) -> None:
-    real = Rewritten.entries
-    patch.setattr(Rewritten, "entries", lambda self, kind: [] if kind is FileKind.DELETE else real(self, kind))
+    patch.setattr(Rewritten, "deleted", lambda self: [])
 
 
 @bug(
