@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from paimon_stream.compact import job, planning, publish
-from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.errors import CommitUnknown
@@ -101,15 +100,15 @@ def new_files_go_in_doubt(patch: Patch) -> None:
 
 @bug("The old files are removed as soon as the compaction is published.", "compactor")
 def old_files_go_at_once(patch: Patch) -> None:
-    def publish_units(self: Publication, planned: Any, made: Any) -> Any:
-        snapshot, landed = real(self, planned, made)
-        for entry in (entry for number in landed for entry in made[number].unit.files):
+    def publish_units(self: publish.CompactionSource, *given: Any) -> Any:
+        snapshot, landed = real(self, *given)
+        for entry in (entry for number in landed for entry in self._made[number].unit.files):
             layout = self._table.layout
             self._table.storage.delete(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
         return snapshot, landed
 
-    real = Publication.publish
-    patch.setattr(Publication, "publish", publish_units)
+    real = publish.CompactionSource.publish
+    patch.setattr(publish.CompactionSource, "publish", publish_units)
 
 
 @bug(
