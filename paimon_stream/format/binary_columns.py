@@ -28,7 +28,7 @@ FEW_ROWS: Final = 16
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 COMPACT_DECIMAL: Final = 18
 COMPACT_TIMESTAMP: Final = 3
-_INLINE: Final = 7
+INLINE: Final = 7
 _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
@@ -137,7 +137,7 @@ def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
     for part in parts:
         placed.append(end)
         if part.text is not None:
-            end = end + np.where(part.text.lengths > _INLINE, part.text.lengths + 7 & -8, 0)
+            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
         elif part.tail:
             end = end + 8 * len(part.tail)
     offsets = np.zeros(rows + 1, np.int64)
@@ -149,7 +149,7 @@ def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
     for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
         slot = part.slot
         if part.text is not None:
-            slot = np.where(part.text.lengths > _INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot)
+            slot = np.where(part.text.lengths > INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot)
             _scatter(words, first + place // 8, part.text)
         elif part.tail:
             slot = slot | place.astype(np.uint64) << np.uint64(32)
@@ -161,7 +161,7 @@ def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
 
 def _scatter(words: Words, targets: Ints, text: _Text) -> None:
     """Writes the texts that do not fit into a slot, word by word, for all rows that have such a word."""
-    rows = np.flatnonzero(text.lengths > _INLINE)
+    rows = np.flatnonzero(text.lengths > INLINE)
     sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
     while len(left) >= FEW_ROWS:
         words[targets] = text.near[sources] & _LOW_BYTES[np.minimum(left, 8)]
@@ -282,8 +282,8 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:
         lengths[null] = 0
-    short = lengths <= _INLINE
-    at_most = np.minimum(lengths, _INLINE)
+    short = lengths <= INLINE
+    at_most = np.minimum(lengths, INLINE)
     slot = np.where(short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64))
     text = _Text(raw=raw, near=near, starts=starts, lengths=lengths)
     return _Part(slot=_zeroed(slot, null), null=null, text=text)

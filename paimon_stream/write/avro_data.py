@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header, zigzag
+from paimon_stream.format.avro_file import SYNC_SIZE, AvroBlock, compressor, encode_block, encode_header, zigzag
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -27,7 +27,6 @@ from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10
 _ROWS_AT_ONCE: Final = 4096
-_SYNC_SIZE: Final = 16
 _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
@@ -218,7 +217,7 @@ class AvroDataFile(FileWriter):
         self._row = DataType(root=TypeRoot.ROW, fields=settings.fields)
         self.stats = RowStats([one.type for one in settings.fields], settings.wanted)
         self._codec = compressor(settings.codec, settings.level)
-        self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
+        self._sync = hashlib.blake2b(path.encode(), digest_size=SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         schema = json.dumps(avro_schema(settings.fields), ensure_ascii=False, separators=(",", ":")).encode()
