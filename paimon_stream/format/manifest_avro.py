@@ -24,7 +24,7 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.format.json_text import in_words
-from paimon_stream.format.manifest_rows import PATHS, read_entries
+from paimon_stream.format.manifest_rows import PATHS
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.names import checked_name
 
@@ -199,7 +199,7 @@ def read_manifest(
     return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, of_interest=of_interest))
 
 
-_rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION, paths=PATHS, read_block=read_entries)
+_rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
