@@ -98,26 +98,39 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
     the cast loses something, `UnsupportedFeature` for nested types.
     """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    rows = len(columns[0]) if columns else 0
-    if any(part.text is not None for part in parts):
-        return _assemble(parts, rows)
-    words = _words(parts)
-    table = np.empty((rows, len(words)), np.uint64)
-    for i, word in enumerate(words):
-        table[:, i] = word
-    offsets = np.arange(rows + 1, dtype=np.int64) * (8 * len(words))
-    return EncodedRows(data=table.reshape(-1).view(np.uint8), offsets=offsets)
-
-
-def _words(parts: Sequence[_Part]) -> list[_WordColumn]:
-    words = _header(parts)
-    offset = 8 * (len(words) + len(parts))
-    tails: list[_WordColumn] = []
+    header, rows = _header(parts), len(columns[0]) if columns else 0
+    end: int | Ints = 8 * (len(header) + len(parts))
+    placed: list[int | Ints] = []
     for part in parts:
-        words.append(part.slot | np.uint64(offset << 32) if part.tail else part.slot)
-        tails.extend(part.tail)
-        offset += 8 * len(part.tail)
-    return words + tails
+        placed.append(end)
+        if part.text is None:
+            end = end + 8 * len(part.tail)
+        else:
+            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
+    if isinstance(end, int):  # all rows have this size
+        offsets = np.arange(rows + 1, dtype=np.int64) * end
+        words = np.empty(offsets[-1] // 8, np.uint64)
+    else:
+        offsets = np.append(0, np.cumsum(end))
+        words, first = np.zeros(offsets[-1] // 8, np.uint64), offsets[:-1] // 8
+
+    def put(at: int | Ints, column: _WordColumn) -> None:
+        """Writes one word of every row."""
+        words[slice(at, None, end // 8) if isinstance(end, int) else first + at] = column
+
+    for i, word in enumerate(header):
+        put(i, word)
+    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
+        slot, pointer = part.slot, np.asarray(place, np.uint64) << np.uint64(32)
+        if part.text is not None:
+            slot = np.where(part.text.lengths > INLINE, slot | pointer, slot)
+            _scatter(words, first + place // 8, part.text)
+        elif part.tail:
+            slot = slot | pointer
+            for k, tail in enumerate(part.tail):
+                put(place // 8 + k, tail)
+        put(i, slot)
+    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
 
 
 def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
@@ -127,36 +140,6 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
             word, bit = divmod(i + 8, 64)
             header[word] = part.null.astype(np.uint64) << np.uint64(bit) | np.asarray(header[word], np.uint64)
     return header
-
-
-def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
-    """Rows of different sizes: computes all offsets first, then writes everything to its place."""
-    header = _header(parts)
-    end = np.full(rows, 8 * (len(header) + len(parts)), np.int64)
-    placed: list[Ints] = []
-    for part in parts:
-        placed.append(end)
-        if part.text is not None:
-            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
-        elif part.tail:
-            end = end + 8 * len(part.tail)
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(end, out=offsets[1:])
-    words = np.zeros(offsets[-1] // 8, np.uint64)
-    first = offsets[:-1] // 8
-    for i, word in enumerate(header):
-        words[first + i] = word
-    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
-        slot = part.slot
-        if part.text is not None:
-            slot = np.where(part.text.lengths > INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot)
-            _scatter(words, first + place // 8, part.text)
-        elif part.tail:
-            slot = slot | place.astype(np.uint64) << np.uint64(32)
-            for k, tail in enumerate(part.tail):
-                words[first + place // 8 + k] = tail
-        words[first + i] = slot
-    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
 
 
 def _scatter(words: Words, targets: Ints, text: _Text) -> None:
