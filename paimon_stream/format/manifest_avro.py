@@ -168,25 +168,18 @@ _KINDS: Final = {int(kind): kind for kind in FileKind}
 _META: Final = {one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"}
 
 
-def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
-    """The entries of a manifest, in order. `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`, and
-    `UnsupportedFeature` for an unknown codec."""
-    return _entries(data, path, _rows(data, path))
-
-
-def decode_entries_of(
-    data: bytes, path: str, holds: Callable[[bytes], bool], of_interest: Callable[[bytes], bool]
+def decode_manifest(
+    data: bytes,
+    path: str,
+    holds: Callable[[bytes], bool] | None = None,
+    of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> list[ManifestEntry]:
-    """The entries of a manifest whose partition `holds`, in order. A block is decoded only if its
-    uncompressed bytes are `of_interest`. Other entries are read only as far as is needed to find the next
-    one. Raises what `decode_manifest` raises."""
-    return _entries(data, path, _rows(data, path, wants=holds, of_interest=lambda block: of_interest(block.data)))
-
-
-def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
+    """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is decoded only if it
+    is `of_interest`. Other entries are read only as far as is needed to find the next one. `path` is for messages.
+    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     shared = _Shared(len(data))
     try:
-        return [_entry(row, shared) for row in rows]
+        return [_entry(row, shared) for row in _rows(data, path, wants=holds, of_interest=of_interest)]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
 
