@@ -17,13 +17,7 @@ from paimon_stream.format.avro_file import blocks_of, compressor
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
-from paimon_stream.format.manifest_avro import (
-    ENTRIES_PER_BLOCK,
-    decode_entries_of,
-    decode_manifest,
-    encode_entries,
-    manifest_of_blocks,
-)
+from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, decode_manifest, encode_entries, manifest_of_blocks
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.read_ahead import in_groups
@@ -84,7 +78,7 @@ def main(count: int) -> None:
     read = best("decode_manifest", lambda: decode_manifest(data, "x"), count)
     assert read == some
     one = some[5].partition
-    of_one = best("the entries of 1 of 28 parts", lambda: decode_entries_of(data, "x", one.__eq__, bool), count)
+    of_one = best("the entries of 1 of 28 parts", lambda: decode_manifest(data, "x", one.__eq__, bool), count)
     assert of_one == [entry for entry in some if entry.partition == one]
     best("fastavro, dicts only", lambda: list(read_records(data, "x", MANIFEST_SCHEMA, 2)), count)
     plain = encode_manifest(some, "null")

@@ -17,12 +17,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.compact.compactable import check_compactable
 from paimon_stream.compact.keyed_plan import KeyedThresholds
 from paimon_stream.compact.planning import Thresholds, plan_units, rewriter_of
-from paimon_stream.compact.publish import Publication
+from paimon_stream.compact.publish import CompactionSource
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
@@ -280,7 +281,7 @@ class _Part:
         self._run = run
         self._plan = plan
         self._planned = plan.scan.snapshot
-        self._publication = Publication(plan.scan.table, run.runtime, run.user)
+        self._committer = Committer(plan.scan.table, runtime=run.runtime)
         self._waiting: dict[int, Rewritten] = {}
         self._changed: list[Unit] = []
         self._live: tuple[int, set[FileIdentity]] | None = None
@@ -346,7 +347,8 @@ class _Part:
         if run.snapshot is not None:
             before = f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
         try:
-            snapshot, landed = self._publication.publish(self._planned, made)
+            source = CompactionSource(self._plan.scan.table, self._planned, made, run.runtime.ids.uuid())
+            snapshot, landed = source.publish(self._committer, self._planned, run.user)
         except CommitUnknown as why:
             raise CommitUnknown(
                 f"{run.location}: whether a compaction of {len(made)} groups of files was published is not "

@@ -15,7 +15,6 @@ from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.runtime import Runtime
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -38,6 +37,7 @@ class CompactionSource:
         self._manifests = ManifestStore(table.storage)
         self._planned = planned
         self._made = made
+        self._uuid = uuid
         self._watch = watch
         self.vectors = VectorChanges(table, uuid)
 
@@ -58,10 +58,30 @@ class CompactionSource:
                 files = [file for one in made for file in one.unit.files]
                 names = {(file.partition, file.bucket, file.file.file_name) for file in files}
                 index = self.vectors.at(there.entries, names)
-        gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
-        entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
-        changelog = tuple(entry for one in made for entry in one.changelog_entries())
+        gone = [entry for one in made for entry in one.deleted()]
+        entries = (*gone, *(entry for one in made for entry in one.placed(one.files)))
+        changelog = tuple(entry for one in made for entry in one.placed(one.changelog))
         return Changes(entries=entries, changelog=changelog, index=index)
+
+    def publish(self, committer: Committer, planned: Snapshot, user: str) -> tuple[Snapshot | None, set[int]]:
+        """Publishes the changes as a snapshot of its own. `planned` is the snapshot whose files were rewritten. Nobody
+        else may have the `user`: it must not count as a commit of a stream (RC11.1). Returns the new snapshot, None if
+        there is none, and the positions of the units in it. Raises the errors of `Committer.commit`. Only after a
+        `CommitUnknown` may anything be published."""
+        request = CommitRequest(
+            user=user,
+            identifier=BATCH_IDENTIFIER,
+            source=self,
+            kind=CommitKind.COMPACT,
+            properties={VERSION_MARK: __version__},
+            seen=SnapshotRef.of(planned),
+            stage_uuid=self._uuid,
+        )
+        with self.vectors.owned():
+            outcome = committer.commit(request)
+        if not isinstance(outcome, Published):
+            return None, set()
+        return outcome.snapshot, landed(outcome, self._made)
 
     def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
         """Whether the deletion vectors of the unit's files are those that were applied. They may be in another
@@ -118,38 +138,6 @@ def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:
     known = {one.identity for one in unit.in_bucket if one.file.level > 0}
     now = {one for one in there if one.level > 0}
     return known == now if unit.looks_up else now <= known
-
-
-class Publication:
-    """Publishes the parts of one compaction, each as a snapshot of its own, under a user that nobody else
-    has: it must not count as a commit of a stream (RC11.1)."""
-
-    def __init__(self, table: Table, runtime: Runtime, user: str) -> None:
-        self._table = table
-        self._runtime = runtime
-        self._user = user
-        self._committer = Committer(table, runtime=runtime)
-
-    def publish(self, planned: Snapshot, made: Sequence[Rewritten]) -> tuple[Snapshot | None, set[int]]:
-        """The new snapshot, None if there is none, and the positions of the units in it. `planned` is the snapshot
-        whose files were rewritten. Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything
-        be published."""
-        uuid = self._runtime.ids.uuid()
-        source = CompactionSource(self._table, planned, made, uuid)
-        request = CommitRequest(
-            user=self._user,
-            identifier=BATCH_IDENTIFIER,
-            source=source,
-            kind=CommitKind.COMPACT,
-            properties={VERSION_MARK: __version__},
-            seen=SnapshotRef.of(planned),
-            stage_uuid=uuid,
-        )
-        with source.vectors.owned():
-            outcome = self._committer.commit(request)
-        if not isinstance(outcome, Published):
-            return None, set()
-        return outcome.snapshot, landed(outcome, made)
 
 
 def landed(outcome: Published, made: Sequence[Rewritten]) -> set[int]:

@@ -61,19 +61,13 @@ class Rewritten:
         old = {one.file.file_name for one in self.unit.files}
         return [one for one in self.files if one.file_name not in old]
 
-    def entries(self, kind: FileKind) -> list[ManifestEntry]:
-        """The unit's files as DELETEs, or the new ones as ADDs."""
-        if kind is FileKind.DELETE:
-            return [replace(one, kind=kind) for one in self.unit.files]
-        return self._added(self.files)
+    def deleted(self) -> list[ManifestEntry]:
+        """The unit's files as DELETEs."""
+        return [replace(one, kind=FileKind.DELETE) for one in self.unit.files]
 
-    def changelog_entries(self) -> list[ManifestEntry]:
-        """The changelog's files as ADDs."""
-        return self._added(self.changelog)
-
-    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        first = self.unit.files[0]
-        return [replace(first, kind=FileKind.ADD, file=file) for file in files]
+    def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+        """New files, or those of the changelog, as ADDs."""
+        return [replace(self.unit.files[0], kind=FileKind.ADD, file=file) for file in files]
 
 
 class Rewriter:

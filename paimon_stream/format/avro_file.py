@@ -35,7 +35,7 @@ _MOST_RECORDS: Final = 100_000
 block; the names in them make each take several bytes, however well they compress."""
 
 _MAGIC: Final = b"Obj\x01"
-_SYNC_SIZE: Final = 16
+SYNC_SIZE: Final = 16
 
 # Numbers of 14 bits: the two bytes in the middle of a number, and the one or two bytes at its end.
 _PAIR: Final = 1 << 14
@@ -118,7 +118,7 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
     The sync marker is a hash of the content, so equal content gives equal bytes.
     """
     kept = [block for block in blocks if block.records]
-    digest = hashlib.blake2b(schema, digest_size=_SYNC_SIZE)
+    digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:
         digest.update(block.data)
     sync = digest.digest()
@@ -175,7 +175,7 @@ def _opened(cursor: "_Cursor") -> tuple[str, str, bytes]:
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
-    sync = cursor.take(_SYNC_SIZE)
+    sync = cursor.take(SYNC_SIZE)
     codec = header.get(b"avro.codec", b"null").decode("utf-8", "replace")
     try:
         return header[b"avro.schema"].decode(), codec, sync
@@ -205,7 +205,7 @@ def _data_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlo
 def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
     while cursor.at < cursor.size:
         count, packed = cursor.long(), cursor.take(cursor.long())
-        if cursor.take(_SYNC_SIZE) != sync:
+        if cursor.take(SYNC_SIZE) != sync:
             raise cursor.corrupt(f"the block that ends at byte {cursor.at} is damaged")
         if count < 0:
             raise cursor.corrupt(f"a block claims {count} records")

@@ -9,20 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, corrupt, zigzag
 from paimon_stream.format.json_text import in_words, parse_json
-
-BlockReader: TypeAlias = Callable[
-    [bytes, int, int, Callable[[bytes], bool] | None, Callable[[int], None]], list[tuple[Any, ...]]
-]
-"""Reads the rows of a block. The arguments are the block's plain bytes, the number of its records, the
-version that they must have, a filter on the first field (None for all records), and what to call with the
-bytes of small values before they are decoded."""
+from paimon_stream.format.manifest_rows import PATHS, read_entries
 
 _MOST_SMALL: Final = 16 << 20
 _SMALL_PER_BYTE: Final = 16
@@ -35,6 +29,7 @@ own bytes. Texts and bytes cost nothing, because one of them is read at once. A 
 _MOST_EMPTY: Final = 1
 """The most values without bytes in a record. Paimon writes none."""
 
+_STEPS: Final = [one.split(".") for one in PATHS]
 _END: Final = zigzag(0)
 _MOST_TEXT: Final = 1 << 20
 """The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
@@ -59,22 +54,18 @@ def read_rows(
     path: str,
     wanted: bytes,
     version: int,
-    paths: Sequence[str],
-    read_block: BlockReader,
     *,
     wants: Callable[[bytes], bool] | None = None,
     of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (such as `_FILE._LEVEL`) of each record, as a generic reader returns them;
-    None where the writer has no such field. `read_block` reads blocks whose schema is exactly `wanted`. It
-    raises `ValueError` or `IndexError` for a block that the generic reader must judge.
+    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None where the writer has no
+    such field. `read_entries` reads blocks whose schema is exactly `wanted`.
 
     `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped.
     Raises what `read_records` raises.
     """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
-    steps = [one.split(".") for one in paths]
     budget = _Budget(len(data), path)
     for block in blocks:
         if not block.records or (of_interest is not None and not of_interest(block)):
@@ -83,10 +74,10 @@ def read_rows(
         rows: Iterable[tuple[Any, ...]] | None = None
         if schemas.exact:
             with suppress(ValueError, IndexError):
-                rows = read_block(block.data, block.records, version, wants, budget.spend)
+                rows = read_entries(block.data, block.records, version, wants, budget.spend)
         if rows is None:
             records = _records(block, schemas, version, budget)
-            rows = (tuple([_at(record, names) for names in steps]) for record in records)
+            rows = (tuple([_at(record, names) for names in _STEPS]) for record in records)
             rows = rows if wants is None else (row for row in rows if wants(row[0]))
         yield from rows
 

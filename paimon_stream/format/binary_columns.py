@@ -28,7 +28,7 @@ FEW_ROWS: Final = 16
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 COMPACT_DECIMAL: Final = 18
 COMPACT_TIMESTAMP: Final = 3
-_INLINE: Final = 7
+INLINE: Final = 7
 _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
@@ -98,26 +98,39 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
     the cast loses something, `UnsupportedFeature` for nested types.
     """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    rows = len(columns[0]) if columns else 0
-    if any(part.text is not None for part in parts):
-        return _assemble(parts, rows)
-    words = _words(parts)
-    table = np.empty((rows, len(words)), np.uint64)
-    for i, word in enumerate(words):
-        table[:, i] = word
-    offsets = np.arange(rows + 1, dtype=np.int64) * (8 * len(words))
-    return EncodedRows(data=table.reshape(-1).view(np.uint8), offsets=offsets)
-
-
-def _words(parts: Sequence[_Part]) -> list[_WordColumn]:
-    words = _header(parts)
-    offset = 8 * (len(words) + len(parts))
-    tails: list[_WordColumn] = []
+    header, rows = _header(parts), len(columns[0]) if columns else 0
+    end: int | Ints = 8 * (len(header) + len(parts))
+    placed: list[int | Ints] = []
     for part in parts:
-        words.append(part.slot | np.uint64(offset << 32) if part.tail else part.slot)
-        tails.extend(part.tail)
-        offset += 8 * len(part.tail)
-    return words + tails
+        placed.append(end)
+        if part.text is None:
+            end = end + 8 * len(part.tail)
+        else:
+            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
+    if isinstance(end, int):  # all rows have this size
+        offsets = np.arange(rows + 1, dtype=np.int64) * end
+        words = np.empty(offsets[-1] // 8, np.uint64)
+    else:
+        offsets = np.append(0, np.cumsum(end))
+        words, first = np.zeros(offsets[-1] // 8, np.uint64), offsets[:-1] // 8
+
+    def put(at: int | Ints, column: _WordColumn) -> None:
+        """Writes one word of every row."""
+        words[slice(at, None, end // 8) if isinstance(end, int) else first + at] = column
+
+    for i, word in enumerate(header):
+        put(i, word)
+    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
+        slot, pointer = part.slot, np.asarray(place, np.uint64) << np.uint64(32)
+        if part.text is not None:
+            slot = np.where(part.text.lengths > INLINE, slot | pointer, slot)
+            _scatter(words, first + place // 8, part.text)
+        elif part.tail:
+            slot = slot | pointer
+            for k, tail in enumerate(part.tail):
+                put(place // 8 + k, tail)
+        put(i, slot)
+    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
 
 
 def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
@@ -129,39 +142,9 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
     return header
 
 
-def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
-    """Rows of different sizes: computes all offsets first, then writes everything to its place."""
-    header = _header(parts)
-    end = np.full(rows, 8 * (len(header) + len(parts)), np.int64)
-    placed: list[Ints] = []
-    for part in parts:
-        placed.append(end)
-        if part.text is not None:
-            end = end + np.where(part.text.lengths > _INLINE, part.text.lengths + 7 & -8, 0)
-        elif part.tail:
-            end = end + 8 * len(part.tail)
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(end, out=offsets[1:])
-    words = np.zeros(offsets[-1] // 8, np.uint64)
-    first = offsets[:-1] // 8
-    for i, word in enumerate(header):
-        words[first + i] = word
-    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
-        slot = part.slot
-        if part.text is not None:
-            slot = np.where(part.text.lengths > _INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot)
-            _scatter(words, first + place // 8, part.text)
-        elif part.tail:
-            slot = slot | place.astype(np.uint64) << np.uint64(32)
-            for k, tail in enumerate(part.tail):
-                words[first + place // 8 + k] = tail
-        words[first + i] = slot
-    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
-
-
 def _scatter(words: Words, targets: Ints, text: _Text) -> None:
     """Writes the texts that do not fit into a slot, word by word, for all rows that have such a word."""
-    rows = np.flatnonzero(text.lengths > _INLINE)
+    rows = np.flatnonzero(text.lengths > INLINE)
     sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
     while len(left) >= FEW_ROWS:
         words[targets] = text.near[sources] & _LOW_BYTES[np.minimum(left, 8)]
@@ -282,8 +265,8 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:
         lengths[null] = 0
-    short = lengths <= _INLINE
-    at_most = np.minimum(lengths, _INLINE)
+    short = lengths <= INLINE
+    at_most = np.minimum(lengths, INLINE)
     slot = np.where(short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64))
     text = _Text(raw=raw, near=near, starts=starts, lengths=lengths)
     return _Part(slot=_zeroed(slot, null), null=null, text=text)

@@ -15,11 +15,10 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
-from paimon_stream.format.binary_columns import COMPACT_DECIMAL, COMPACT_TIMESTAMP, header_size, is_reserved
+from paimon_stream.format.binary_columns import COMPACT_DECIMAL, COMPACT_TIMESTAMP, INLINE, header_size, is_reserved
 from paimon_stream.format.types import DataType, TypeRoot
 
 _NANOS_PER_MILLI: Final = 1_000_000
-_INLINE: Final = 7
 _MARK: Final = 0x80
 _DECIMAL_BYTES: Final = 16
 _EXACT: Final = Context(prec=100)
@@ -147,7 +146,7 @@ def _put_text(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 
 def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    if len(value) <= _INLINE:
+    if len(value) <= INLINE:
         out[slot : slot + len(value)] = value
         out[slot + 7] = _MARK | len(value)
     else:
@@ -278,7 +277,7 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
     if not mark & _MARK:
         return _piece(data, slot)
     length = mark & ~_MARK
-    if length > _INLINE:
+    if length > INLINE:
         raise FormatError(f"A value of {length} bytes claims to be inside a slot of 8 bytes.")
     return data[slot : slot + length]
 

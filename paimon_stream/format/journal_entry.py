@@ -6,7 +6,7 @@ long they are kept.
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from paimon_stream.format.commit_message import CommitMessage
@@ -83,11 +83,11 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
         "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
         "stageUuids": list(entry.stage_uuids),
         "abandoned": list(entry.abandoned),
-        "base": _ref_to_json(entry.base),
+        "base": entry.base and asdict(entry.base),
         "previous": entry.previous
-        and {"batchId": entry.previous.batch_id, "snapshot": _ref_to_json(entry.previous.snapshot)},
+        and {"batchId": entry.previous.batch_id, "snapshot": asdict(entry.previous.snapshot)},
         "overwrites": entry.overwrites,
-        **({} if entry.newest is None else {"newest": _ref_to_json(entry.newest)}),
+        **({} if entry.newest is None else {"newest": asdict(entry.newest)}),
     }
     return encode_checksummed(_KIND, body)
 
@@ -119,10 +119,6 @@ def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
         previous=previous and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
         overwrites=bool(body.get("overwrites", False)),
     )
-
-
-def _ref_to_json(ref: SnapshotRef | None) -> dict[str, Any] | None:
-    return None if ref is None else {"id": ref.id, "nonce": ref.nonce}
 
 
 def _ref_from_json(node: dict[str, Any] | None) -> SnapshotRef | None:

@@ -7,7 +7,7 @@ of the file: unknown fields are skipped, missing nullable fields read as None.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.format.json_text import in_words
-from paimon_stream.format.manifest_rows import PATHS, read_entries
+from paimon_stream.format.manifest_rows import PATHS
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.names import checked_name
 
@@ -168,25 +168,18 @@ _KINDS: Final = {int(kind): kind for kind in FileKind}
 _META: Final = {one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"}
 
 
-def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
-    """The entries of a manifest, in order. `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`, and
-    `UnsupportedFeature` for an unknown codec."""
-    return _entries(data, path, _rows(data, path))
-
-
-def decode_entries_of(
-    data: bytes, path: str, holds: Callable[[bytes], bool], of_interest: Callable[[bytes], bool]
+def decode_manifest(
+    data: bytes,
+    path: str,
+    holds: Callable[[bytes], bool] | None = None,
+    of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> list[ManifestEntry]:
-    """The entries of a manifest whose partition `holds`, in order. A block is decoded only if its
-    uncompressed bytes are `of_interest`. Other entries are read only as far as is needed to find the next
-    one. Raises what `decode_manifest` raises."""
-    return _entries(data, path, _rows(data, path, holds, lambda block: of_interest(block.data)))
-
-
-def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
+    """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is decoded only if it
+    is `of_interest`. Other entries are read only as far as is needed to find the next one. `path` is for messages.
+    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     shared = _Shared(len(data))
     try:
-        return [_entry(row, shared) for row in rows]
+        return [_entry(row, shared) for row in _rows(data, path, wants=holds, of_interest=of_interest)]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
 
@@ -196,18 +189,10 @@ def read_manifest(
 ) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
     Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
-    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, None, of_interest))
+    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, of_interest=of_interest))
 
 
-def _rows(
-    data: bytes,
-    path: str,
-    wants: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[AvroBlock], bool] | None = None,
-) -> Iterator[tuple[Any, ...]]:
-    return read_rows(
-        data, path, _MANIFEST_TEXT, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest
-    )
+_rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:

@@ -42,8 +42,12 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
     """The hash of every row."""
     words = rows.data.view(np.uint32)
     count = (np.diff(rows.offsets) // 4).astype(np.int64)
-    if len(rows) and (count == count[0]).all():
-        return _hashes_of_equal_rows(words.reshape(len(rows), -1))
+    if len(rows) and (count == count[0]).all():  # rows of the same size
+        h = np.full(len(rows), _SEED, np.uint32)
+        for column in words.reshape(len(rows), -1).T:
+            _rounds(h, column.copy())
+        h ^= np.uint32(4 * count[0])
+        return _finished(h).view(np.int32)
     # Longest first: for every k, the rows that have a k-th word then come first.
     sortable = count.astype(np.uint16) if len(count) and count.max() < 1 << 16 else count
     order = np.argsort(sortable, kind="stable")[::-1]
@@ -63,15 +67,6 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
     result = np.empty(len(rows), np.int32)
     result[order] = _finished(h).view(np.int32)
     return result
-
-
-def _hashes_of_equal_rows(words: Hashes) -> npt.NDArray[np.int32]:
-    """The hash of every row, for rows of the same size: one row of `words` each."""
-    h = np.full(len(words), _SEED, np.uint32)
-    for column in words.T:
-        _rounds(h, column.copy())
-    h ^= np.uint32(4 * words.shape[1])
-    return _finished(h).view(np.int32)
 
 
 def _round(h: int, k: int) -> int:

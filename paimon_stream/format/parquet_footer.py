@@ -21,7 +21,7 @@ _DEEPEST: Final = 32
 _INT96: Final = 3
 _FIXED_LENGTH: Final = 7
 _WIDTH: Final = 12
-_MAGIC: Final = b"PAR1"
+MAGIC: Final = b"PAR1"
 
 # Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's footer.
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
@@ -37,7 +37,7 @@ def footer_start(size: int, tail: bytes) -> int:
     """Where the footer begins in a file of `size` bytes; `tail` is the last `TAIL` bytes of the file. Raises
     `FormatError`."""
     start = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
+    if tail[4:] != MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
         raise FormatError("it does not end like a Parquet file")
     return start
 
@@ -72,7 +72,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
                 chunk[_META_DATA][1].pop(_STATISTICS, None)
     made = bytearray()
     _write(made, known)
-    return bytes(made) + len(made).to_bytes(4, "little") + _MAGIC
+    return bytes(made) + len(made).to_bytes(4, "little") + MAGIC
 
 
 def _structs(struct: Struct, field: int) -> list[Struct]:

@@ -140,7 +140,6 @@ class _Arithmetic:
         return [one if valid else None for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
-        """The column of these values."""
         return pa.array(values, type_)
 
     def times(self, held: Any, new: Any) -> Any:

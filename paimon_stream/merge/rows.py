@@ -49,7 +49,10 @@ def merge_rows(
     runs = sorted_runs(spec, table)
     if not len(runs.order):
         return table
-    merged = _taken(spec, table, runs, levels if spec.lookup else None)
+    several = runs.sizes > 1  # the engine merges these keys, even if only one of their rows counts
+    if spec.lookup and levels is not None and several.any():
+        runs = runs.of_lowest_levels(levels)
+    merged, _ = results(spec, table, runs, several)
     return merged if keep_deletes else without_deletes(merged)
 
 
@@ -76,15 +79,6 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows as one table, in which each column is one array."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
     return table.combine_chunks()
-
-
-def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns, levels: Ints | None) -> pa.Table:
-    if len(runs.starts) == len(runs.order):
-        return table.take(pa.array(runs.order))
-    several = runs.sizes > 1  # the engine merges these keys, even if only one of their rows counts
-    if levels is not None:
-        runs = runs.of_lowest_levels(levels)
-    return results(spec, table, runs, several)[0]
 
 
 def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> tuple[pa.Table, Ints]:

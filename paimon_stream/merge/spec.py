@@ -164,7 +164,6 @@ class _Reading:
         return found
 
     def _function_of(self, column: str) -> str | None:
-        """The aggregate function of a column: its own one, or the default."""
         own, default = self._own_function(column), DEFAULT_AGGREGATE_FUNCTION
         return self._options.value(default) if own is None and self._options.is_set(default) else own
 

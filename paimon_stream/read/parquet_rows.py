@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES
-from paimon_stream.format.parquet_footer import TAIL, declare_twelve_bytes, footer_start
+from paimon_stream.format.parquet_footer import MAGIC, TAIL, declare_twelve_bytes, footer_start
 from paimon_stream.format.types import DataField, DataType, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
 
 _INT96: Final = "INT96"
-_MAGIC: Final = b"PAR1"
 _BATCH_BYTES: Final = 16 << 20
 """About the most bytes of a batch."""
 _BUFFER: Final = 64 << 10
@@ -121,4 +120,4 @@ def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
     start = footer_start(size, source.read(TAIL))
     source.seek(start)
     end = declare_twelve_bytes(source.read(size - TAIL - start))
-    return pq.read_metadata(pa.BufferReader(_MAGIC + end))
+    return pq.read_metadata(pa.BufferReader(MAGIC + end))

@@ -13,7 +13,6 @@ from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, Man
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
     ENTRIES_PER_BLOCK,
-    decode_entries_of,
     decode_manifest,
     decode_manifest_list,
     encode_entries,
@@ -86,7 +85,7 @@ class ManifestStore:
         """The entries of a manifest that belong to these partitions, in order. The others are decoded as
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
-        return decode_entries_of(data, path, partitions.holds, partitions.may_be_in_block)
+        return decode_manifest(data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data))
 
     def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
         """The live index files of a snapshot, from the index manifest of that name. Raises what `read_list` raises."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header, zigzag
+from paimon_stream.format.avro_file import SYNC_SIZE, AvroBlock, compressor, encode_block, encode_header, zigzag
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -27,7 +27,6 @@ from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10
 _ROWS_AT_ONCE: Final = 4096
-_SYNC_SIZE: Final = 16
 _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
@@ -86,7 +85,12 @@ def _schema(type_: DataType, path: str) -> Any:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return {"type": "array", "items": _union(element, path)}
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            return _map_schema(*_entry(type_), path)
+            key, value = _entry(type_)
+            if key.is_string:
+                return {"type": "map", "values": _union(value, path)}
+            members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
+            entries = {"type": "record", "name": path, "fields": members}
+            return {"type": "array", "items": entries, "logicalType": "map"}
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
@@ -96,14 +100,6 @@ def _entry(type_: DataType) -> tuple[DataType, DataType]:
     """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro takes for nullable."""
     key, value = type_.entry
     return key, value if type_.root is TypeRoot.MAP else _COUNT
-
-
-def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
-    if key.is_string:
-        return {"type": "map", "values": _union(value, path)}
-    members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
-    entries = {"type": "record", "name": path, "fields": members}
-    return {"type": "array", "items": entries, "logicalType": "map"}
 
 
 # -- the rows -----------------------------------------------------------------------------------------
@@ -221,7 +217,7 @@ class AvroDataFile(FileWriter):
         self._row = DataType(root=TypeRoot.ROW, fields=settings.fields)
         self.stats = RowStats([one.type for one in settings.fields], settings.wanted)
         self._codec = compressor(settings.codec, settings.level)
-        self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
+        self._sync = hashlib.blake2b(path.encode(), digest_size=SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         schema = json.dumps(avro_schema(settings.fields), ensure_ascii=False, separators=(",", ":")).encode()

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, InvalidOption, UnsupportedFeature
 from paimon_stream.format.binary_columns import encode_columns
-from paimon_stream.format.murmur import hash_rows
+from paimon_stream.format.murmur import Hashes, hash_rows
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
 Buckets = npt.NDArray[np.int32]
-Hashes = npt.NDArray[np.uint32]
 
 _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""

@@ -51,7 +51,6 @@ class _Known:
         return np.where(found >> _BITS == hashes, found & _BUCKET, -1).astype(np.int32)
 
     def with_more(self, pairs: Pairs) -> "_Known":
-        """These and others."""
         return _Known(np.sort(np.concatenate([self.pairs, pairs])))
 
     def twice(self) -> Pairs:
@@ -84,7 +83,6 @@ class _Partition:
         return np.maximum(self.old.find(hashes), self.recent.find(hashes))
 
     def learn(self, hashes: Hashes, buckets: Numbers) -> None:
-        """Takes in new hashes with their buckets."""
         self.recent = self.recent.with_more(_pairs(hashes, buckets))
         if len(self.recent.pairs) > max(_LITTLE, len(self.old.pairs) >> 3):
             self.old, self.recent = self.old.with_more(self.recent.pairs), _Known()

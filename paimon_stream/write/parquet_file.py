@@ -150,7 +150,6 @@ class _ParquetStats:
         self._texts = [i for i, one in enumerate(types) if one.is_string]
 
     def add(self, rows: pa.Table) -> None:
-        """Adds the rows of one row group."""
         self._rows.add(rows)
         for i in self._always:
             self._rows.bound(i, rows.column(i))
@@ -246,9 +245,11 @@ class ParquetFile(FileWriter):
         if not self._leaves:
             self.writer.close()
             return
-        with self.stream.held() as end:
+        with self.stream.held() as held:
             self.writer.close()
-        self.stream.write(_with_int96(bytes(end), self._leaves))
+        end = bytes(held)
+        start = footer_start(len(end), end[-TAIL:])
+        self.stream.write(end[:start] + declare_int96(end[start:-TAIL], self._leaves))
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
@@ -280,9 +281,3 @@ def _of_nanos(array: pa.Array) -> pa.Array:
     made["nanos"] = nanos % _DAY_NANOS
     valid = array.is_valid().buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count)
-
-
-def _with_int96(end: bytes, leaves: frozenset[int]) -> bytes:
-    """The last bytes of a Parquet file, including its footer, with these leaves declared as INT96."""
-    start = footer_start(len(end), end[-TAIL:])
-    return end[:start] + declare_int96(end[start:-TAIL], leaves)

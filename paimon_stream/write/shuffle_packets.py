@@ -28,12 +28,8 @@ Places = npt.NDArray[np.int32]
 PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece binary"
 """The columns of packets, as Spark declares them."""
 
-_SCHEMA: Final = pa.schema(
-    [
-        ("shuffle_key", pa.int32()), ("task", pa.int32()), ("number", pa.int32()), ("ends", pa.bool_()),
-        ("piece", pa.binary()),
-    ]
-)  # fmt: skip
+_TYPES: Final = {"int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary()}
+_SCHEMA: Final = pa.schema([(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))])
 _HELD_BYTES: Final = 32 * 2**20
 _PIECE_BYTES: Final = 4 * 2**10
 """Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their size."""
@@ -102,7 +98,6 @@ class _Packer:
         self._number = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in."""
         if batch.num_rows:
             self._waiting.append(batch)
             self._places.append(self._placed(batch))
@@ -122,7 +117,6 @@ class _Packer:
         return np.array(self._place_of, np.int32)[numbers]
 
     def packed(self) -> pa.RecordBatch:
-        """All waiting rows as packets."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting, self._places, self.bytes = [], [], 0

@@ -18,7 +18,7 @@ from paimon_stream.errors import CorruptMetadata, PaimonStreamError, UnknownVers
 from paimon_stream.format.avro_file import AvroBlock, encode_file
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.manifest_avro import decode_entries_of, decode_manifest, read_manifest
+from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.kits.avro_files import read_file
@@ -61,7 +61,7 @@ def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     assert list(read_manifest(data, "x", tuple(chosen))) == whole
     assert decode_manifest(data, "x") == list(entries)
     kept = {one.partition for one in entries if dice.random() < 0.5}
-    of = decode_entries_of(data, "x", kept.__contains__, bool)
+    of = decode_manifest(data, "x", kept.__contains__, bool)
     assert of == [one for one in entries if one.partition in kept]
 
 
@@ -109,7 +109,7 @@ def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_lea
     expected = [tuple(at(one, path) for path in PATHS) for one in read_records(made.getvalue(), "x", _TEXT, 2)]
     assert found == expected
     wanted = records[0]["_PARTITION"]
-    entries = decode_entries_of(made.getvalue(), "x", wanted.__eq__, bool)
+    entries = decode_manifest(made.getvalue(), "x", wanted.__eq__, bool)
     assert [e.file.file_name for e in entries] == [
         one["_FILE"]["_FILE_NAME"] for one in records if one["_PARTITION"] == wanted
     ]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from paimon_stream.compact import job, planning, publish
-from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.errors import CommitUnknown
-from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot
 from tests.simulation.bug import Patch, bug
 
@@ -25,8 +23,8 @@ def units_are_not_looked_at_again(patch: Patch) -> None:
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
         made, live = self._made, self._live(base)
-        gone = [one for unit in made for one in unit.entries(FileKind.DELETE) if one.identity in live[bucket(one)]]
-        return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.entries(FileKind.ADD))))
+        gone = [one for unit in made for one in unit.deleted() if one.identity in live[bucket(one)]]
+        return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.placed(unit.files))))
 
     bucket = publish.bucket_of
     patch.setattr(publish.CompactionSource, "at", at)
@@ -45,8 +43,7 @@ def a_compaction_is_a_commit_of_the_stream(patch: Patch) -> None:
 
 @bug("A compaction names its old files in no DELETE.", "compactor")
 def old_files_stay(patch: Patch) -> None:
-    real = Rewritten.entries
-    patch.setattr(Rewritten, "entries", lambda self, kind: [] if kind is FileKind.DELETE else real(self, kind))
+    patch.setattr(Rewritten, "deleted", lambda self: [])
 
 
 @bug(
@@ -103,15 +100,15 @@ def new_files_go_in_doubt(patch: Patch) -> None:
 
 @bug("The old files are removed as soon as the compaction is published.", "compactor")
 def old_files_go_at_once(patch: Patch) -> None:
-    def publish_units(self: Publication, planned: Any, made: Any) -> Any:
-        snapshot, landed = real(self, planned, made)
-        for entry in (entry for number in landed for entry in made[number].unit.files):
+    def publish_units(self: publish.CompactionSource, *given: Any) -> Any:
+        snapshot, landed = real(self, *given)
+        for entry in (entry for number in landed for entry in self._made[number].unit.files):
             layout = self._table.layout
             self._table.storage.delete(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
         return snapshot, landed
 
-    real = Publication.publish
-    patch.setattr(Publication, "publish", publish_units)
+    real = publish.CompactionSource.publish
+    patch.setattr(publish.CompactionSource, "publish", publish_units)
 
 
 @bug(
