@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Final, cast
@@ -198,6 +199,7 @@ class Tally:
         self.added = 0
         self.deleted = 0
         self.partitions: Counter[bytes] = Counter()
+        self.null_counts: list[tuple[int | None, ...]] = []  # of whole manifests
         self.schema_ids: set[int] = set()
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
@@ -219,16 +221,32 @@ class Tally:
         for first, rows in with_ids:
             self.row_ids += (first, first + rows - 1)
 
+    def add_manifest(self, meta: ManifestFileMeta) -> None:
+        """Takes in a whole manifest that its list describes completely. Bounds of bounds are exact."""
+        self.added += meta.num_added_files
+        self.deleted += meta.num_deleted_files
+        self.schema_ids.add(meta.schema_id)
+        self.buckets.update(one for one in (meta.min_bucket, meta.max_bucket) if one is not None)
+        self.levels.update(one for one in (meta.min_level, meta.max_level) if one is not None)
+        stats = meta.partition_stats
+        self.partitions.update(dict.fromkeys((stats.min_values, stats.max_values), 0))
+        self.null_counts.append(stats.null_counts)
+        row_ids = [one for one in (meta.min_row_id, meta.max_row_id) if one is not None]
+        self.some_without_row_id |= len(row_ids) < 2
+        self.row_ids += row_ids
+
     def meta(self, name: str, size: int, types: Sequence[DataType], schema_id: int) -> ManifestFileMeta:
         """What the list records. `types` are those of the partition columns, and `schema_id` is for a manifest without
         entries."""
         row_ids = () if self.some_without_row_id else self.row_ids
+        stats = partition_stats(types, self.partitions)
+        nulls = zip(stats.null_counts, *self.null_counts, strict=True)
         return ManifestFileMeta(
             file_name=name,
             file_size=size,
             num_added_files=self.added,
             num_deleted_files=self.deleted,
-            partition_stats=partition_stats(types, self.partitions),
+            partition_stats=replace(stats, null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
             schema_id=max(self.schema_ids, default=schema_id),
             min_bucket=min(self.buckets, default=None),
             max_bucket=max(self.buckets, default=None),
