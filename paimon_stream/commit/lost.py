@@ -85,9 +85,7 @@ def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | 
 def others_above(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> list[Snapshot]:
     """The snapshots of other engines above `base`, ascending, if one of them may have replaced a snapshot of
     ours: `base` still stands, and none above it is missing. Otherwise none. Raises `StorageError`."""
-    if base is not None:
-        kept = snapshots.find(base.id)
-        if kept is None or kept.nonce != base.nonce:
-            return []
+    if base is not None and not snapshots.stands(base):
+        return []
     window = published_after(snapshots, base, latest)
     return [one for one in window.snapshots if not is_ours(one)] if window.complete else []

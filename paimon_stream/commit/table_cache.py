@@ -138,10 +138,8 @@ class TableCache:
         at = self._at
         if latest is None or (at is not None and latest.id <= at.id):
             return None
-        if at is not None:
-            kept = self.snapshots.find(at.id)
-            if kept is None or kept.nonce != at.nonce:
-                return None
+        if at is not None and not self.snapshots.stands(at):
+            return None
         window = self.snapshots.window(0 if at is None else at.id, latest.id)
         return window.snapshots if window.complete else None
 
