@@ -45,15 +45,6 @@ class Batch:
     previous_done_millis: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstJudgement:
-    """The verdict. If files that an earlier run prepared are not used, `written_again` says why, and the
-    verdict is `Fresh`."""
-
-    verdict: Verdict
-    written_again: str | None = None
-
-
 def gather(
     table: Table,
     identity: WriterIdentity,
@@ -108,7 +99,7 @@ def judge(
     runtime: Runtime,
     *,
     overwrites: bool = False,
-) -> FirstJudgement:
+) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
@@ -122,11 +113,10 @@ def judge(
             why_not = _why_numbers_are_taken(table, snapshots, verdict.entry)
         if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
             # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
-            return FirstJudgement(verdict=AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry))
+            return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
         if why_not:
-            again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
-            return FirstJudgement(verdict=again, written_again=why_not)
-    return FirstJudgement(verdict=verdict)
+            return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not)
+    return verdict
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:

@@ -29,12 +29,14 @@ _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 class Fresh:
     """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, and
     `newest` the latest one, None if it is `seen`. `own` is our newest published batch. `dead` is what an
-    earlier attempt left, to be removed after this batch is published."""
+    earlier attempt left, to be removed after this batch is published. If files that an earlier run prepared are not
+    used, `written_again` says why."""
 
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
     own: PreviousBatch | None = None
     dead: JournalEntry | None = None
+    written_again: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
