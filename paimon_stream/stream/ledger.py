@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef, is_ours
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -332,11 +331,16 @@ def _judge_known(
 
 
 def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:
-    """The snapshots of other engines, one of which may have replaced that of the known batch."""
+    """The snapshots of other engines, ascending, if one of them may have replaced that of the known batch: the one on
+    which the batch was made still stands, and none above it is missing. Otherwise none."""
     latest = snapshots.latest()
     if latest is None or entry is None or entry.batch_id != known:
         return []
-    return others_above(snapshots, entry.newest or entry.base, latest)
+    base = entry.newest or entry.base
+    if base is not None and not snapshots.stands(base):
+        return []
+    window = published_after(snapshots, base, latest)
+    return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
 
 
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
