@@ -228,7 +228,7 @@ class StreamWriter:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
             own = compacts(table) and not self._overwrites
-            given = None, self._runtime, self._observer, self._snapshots, digest
+            given = self._runtime, self._observer, self._snapshots, digest
             self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:

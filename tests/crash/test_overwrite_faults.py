@@ -64,7 +64,7 @@ class Case:
         return self.after if self.published() else [*self.before, *(["foreign"] if self.foreign() else [])]
 
     def overwrite(self, storage: Storage | None = None) -> CommitReport:
-        commit = TableCommit(self.bench.table, "me", storage=storage, runtime=self.bench.runtime, observer=self)
+        commit = TableCommit(self.bench.on(storage), "me", runtime=self.bench.runtime, observer=self)
         return commit.overwrite(self.spec, self.messages, BATCH)
 
 
