@@ -124,7 +124,8 @@ class FileWriter(ABC):
         except BaseException:
             self._drop()
             raise
-        return self.columns()
+        found: Sequence[ColumnStats] = self.stats.columns()
+        return found
 
     def abort(self, why: BaseException) -> None:
         """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
@@ -163,11 +164,6 @@ class FileWriter(ABC):
         """Writes the end of the file."""
         if self.writer is not None:
             self.writer.close()
-
-    def columns(self) -> Sequence[ColumnStats]:
-        """The statistics of the file, which is complete."""
-        found: Sequence[ColumnStats] = self.stats.columns()
-        return found
 
     def _drop(self) -> None:
         """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
