@@ -189,7 +189,23 @@ class ManifestWriter:
     def _write_one(self, blocks: Sequence[AvroBlock], tally: "Tally", name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
-        return tally.meta(name, len(data), self._partition_types, self._schema_id)
+        row_ids = () if tally.some_without_row_id else tally.row_ids
+        stats = partition_stats(self._partition_types, tally.partitions)
+        nulls = zip(stats.null_counts, *tally.null_counts, strict=True)
+        return ManifestFileMeta(
+            file_name=name,
+            file_size=len(data),
+            num_added_files=tally.added,
+            num_deleted_files=tally.deleted,
+            partition_stats=replace(stats, null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
+            schema_id=max(tally.schema_ids, default=self._schema_id),
+            min_bucket=min(tally.buckets, default=None),
+            max_bucket=max(tally.buckets, default=None),
+            min_level=min(tally.levels, default=None),
+            max_level=max(tally.levels, default=None),
+            min_row_id=min(row_ids, default=None),
+            max_row_id=max(row_ids, default=None),
+        )
 
 
 class Tally:
@@ -234,24 +250,3 @@ class Tally:
         row_ids = [one for one in (meta.min_row_id, meta.max_row_id) if one is not None]
         self.some_without_row_id |= len(row_ids) < 2
         self.row_ids += row_ids
-
-    def meta(self, name: str, size: int, types: Sequence[DataType], schema_id: int) -> ManifestFileMeta:
-        """What the list records. `types` are those of the partition columns, and `schema_id` is for a manifest without
-        entries."""
-        row_ids = () if self.some_without_row_id else self.row_ids
-        stats = partition_stats(types, self.partitions)
-        nulls = zip(stats.null_counts, *self.null_counts, strict=True)
-        return ManifestFileMeta(
-            file_name=name,
-            file_size=size,
-            num_added_files=self.added,
-            num_deleted_files=self.deleted,
-            partition_stats=replace(stats, null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
-            schema_id=max(self.schema_ids, default=schema_id),
-            min_bucket=min(self.buckets, default=None),
-            max_bucket=max(self.buckets, default=None),
-            min_level=min(self.levels, default=None),
-            max_level=max(self.levels, default=None),
-            min_row_id=min(row_ids, default=None),
-            max_row_id=max(row_ids, default=None),
-        )
