@@ -16,12 +16,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
-from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder, row_order
-from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.options import (
     BUCKET,
     COMPACTION_TRIGGER,
@@ -53,17 +51,6 @@ class Overwrite:
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
     always: bool
-
-    def requested(self, request: CommitRequest) -> CommitRequest:
-        """The request, changed so that it asks for this overwrite."""
-        return replace(
-            request,
-            messages=self.messages,
-            source=self.source,
-            kind=CommitKind.OVERWRITE,
-            renumber=False,
-            force_snapshot=self.always,
-        )
 
 
 class OverwriteSource:

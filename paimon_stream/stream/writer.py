@@ -468,7 +468,14 @@ class StreamWriter:
         )
         if self._overwrites:
             planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
-            request = planned.requested(request)
+            request = replace(
+                request,
+                messages=planned.messages,
+                source=planned.source,
+                kind=CommitKind.OVERWRITE,
+                renumber=False,
+                force_snapshot=planned.always,
+            )
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
