@@ -162,7 +162,7 @@ class Checker:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = {
             one.data_file: entry.file.file_name
-            for entry in (self._cache.manifests.index_entries(name) if name is not None else ())
+            for entry in self._cache.manifests.index_entries(name)
             if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }

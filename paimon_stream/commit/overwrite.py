@@ -93,9 +93,7 @@ class OverwriteSource:
         return [e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted]
 
     def _indexes(self, base: Base) -> list[IndexChange]:
-        if base.snapshot is None or base.snapshot.index_manifest is None:
-            return []
-        entries = self._manifests.index_entries(base.snapshot.index_manifest)
+        entries = self._manifests.index_entries(None if base.snapshot is None else base.snapshot.index_manifest)
         return [IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)]
 
 

@@ -306,8 +306,7 @@ class Publisher:
         if not changes or following.index_manifest == staged.snapshot.index_manifest:
             return True
         name = following.index_manifest
-        present = () if name is None else self._manifests.index_entries(name)
-        there = {entry.file.file_name for entry in present}
+        there = {entry.file.file_name for entry in self._manifests.index_entries(name)}
         added = {change.entry.file.file_name for change in changes if change.kind is FileKind.ADD}
         removed = {change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE}
         if added & there:

@@ -156,7 +156,7 @@ class Stager:
         old = None if before is None else before.index_manifest
         if not changes.index:
             return old
-        present = () if old is None else self._manifests.index_entries(old)
+        present = self._manifests.index_entries(old)
         live = _applied(present, changes.index, bucketed=self._bucketed, location=self._storage.location)
         name = names.next("index-manifest")
         writer.write_index(name, live)

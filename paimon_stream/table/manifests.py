@@ -89,8 +89,11 @@ class ManifestStore:
         data, path = self._read(meta.file_name, meta.file_size)
         return decode_entries_of(data, path, partitions.holds, partitions.may_be_in_block)
 
-    def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, from the index manifest of that name. Raises what `read_list` raises."""
+    def index_entries(self, name: str | None) -> tuple[IndexManifestEntry, ...]:
+        """The live index files of a snapshot, from the index manifest of that name; none if it has no such manifest.
+        Raises what `read_list` raises."""
+        if name is None:
+            return ()
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
 
@@ -102,8 +105,7 @@ class ManifestStore:
             data, path = self._read(meta.file_name, meta.file_size)
             for partition, bucket, kind in read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
                 files[partition, bucket] += 1 if kind == FileKind.ADD else -1
-        name = snapshot.index_manifest
-        entries = () if name is None else self.index_entries(name)
+        entries = self.index_entries(snapshot.index_manifest)
         indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
         return [one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed]
 

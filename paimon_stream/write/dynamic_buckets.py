@@ -186,8 +186,7 @@ class Assigner:
             from paimon_stream.table.manifests import ManifestStore
 
             self._listed = {}
-            entries = () if self._index is None else ManifestStore(self._storage).index_entries(self._index)
-            for entry in entries:
+            for entry in ManifestStore(self._storage).index_entries(self._index):
                 if entry.file.index_type == HASH:
                     listed = self._listed.setdefault(entry.partition, {})
                     if listed.setdefault(entry.bucket, entry.file) is not entry.file:
