@@ -426,7 +426,6 @@ class Committer:
             attempts.names.drawn.clear()
 
     def _discard(self, names: Iterable[str]) -> None:
-        """Deletes staged metadata that nobody can refer to any more."""
         remove_files(self._storage, map(manifest_path, names))
 
     def _discard_attempt(self, attempts: Attempts) -> None:

@@ -150,7 +150,6 @@ class _ParquetStats:
         self._texts = [i for i, one in enumerate(types) if one.is_string]
 
     def add(self, rows: pa.Table) -> None:
-        """Adds the rows of one row group."""
         self._rows.add(rows)
         for i in self._always:
             self._rows.bound(i, rows.column(i))

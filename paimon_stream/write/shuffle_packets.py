@@ -102,7 +102,6 @@ class _Packer:
         self._number = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in."""
         if batch.num_rows:
             self._waiting.append(batch)
             self._places.append(self._placed(batch))
@@ -122,7 +121,6 @@ class _Packer:
         return np.array(self._place_of, np.int32)[numbers]
 
     def packed(self) -> pa.RecordBatch:
-        """All waiting rows as packets."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting, self._places, self.bytes = [], [], 0
