@@ -59,7 +59,7 @@ def build(path: Path, snapshots: int, files: int) -> None:
     runtime = simulated(7, SimulatedClock())
     table = create_table(storage, (DataField(id=0, name="id", type=parse_type("BIGINT")),), runtime=runtime)
     assert table is not None
-    committer = Committer(table, storage, runtime)
+    committer = Committer(table, runtime)
     pending: list[DataFileMeta] = []
     seen: SnapshotRef | None = None
     for number in range(snapshots):

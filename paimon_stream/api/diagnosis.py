@@ -21,8 +21,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.reports import Report
 from paimon_stream.spark.checkpoint import Kind
-from paimon_stream.stream.evidence import FirstJudgement
-from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
@@ -58,10 +57,10 @@ class Diagnosis(Report):
     known: tuple[Writer, ...] = ()
 
 
-def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, str]:
+def in_words(verdict: Verdict, number: int, replayed: bool) -> tuple[str, str]:
     """The name of a verdict on a batch, and what the sink then does."""
     again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
-    match judged.verdict:
+    match verdict:
         case AlreadyCommitted(snapshot=Snapshot() as snapshot):
             where = f"Snapshot {snapshot.id} holds batch {number}"
             return "already committed", f"{where}. {again}; the sink skips it and goes on."
@@ -75,10 +74,8 @@ def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, 
                 f"A killed run prepared batch {number}, and did not commit it. {again}; the sink commits the "
                 f"{files:,} prepared files and goes on.",
             )
-        case Fresh():
-            why = judged.written_again or ""
-            if why:
-                why = f" The sink does not use the files of a killed run: {why}."
+        case Fresh(written_again=why):
+            why = f" The sink does not use the files of a killed run: {why}." if why else ""
             return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
     raise AssertionError("unreachable")
 

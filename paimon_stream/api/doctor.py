@@ -21,8 +21,9 @@ from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
-from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, judge
+from paimon_stream.stream.evidence import gather, judge
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import Batch, Verdict
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.snapshots import SnapshotStore
@@ -209,9 +210,7 @@ class _Doctor:
             diagnosis = replace(diagnosis, safe=True)
         return diagnosis
 
-    def _judge(
-        self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
-    ) -> FirstJudgement:
+    def _judge(self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors) -> Verdict:
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
         evidence = gather(self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__)

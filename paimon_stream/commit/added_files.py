@@ -23,21 +23,17 @@ LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
 deletes no file that is younger than an hour."""
 
 
-def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:
+def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
     files. Makes one request to the storage per file. Files that a commit removes need not exist, and files
-    outside the table are left out. Raises `StorageError`."""
-    return [path for one in changes for path in _added(layout, one) if not storage.exists(path)]
-
-
-def missing_old_files(storage: Storage, layout: Layout, clock: Clock, changes: Changes) -> list[str]:
-    """As `missing_files`, but only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files
-    have no time; they are as old as the oldest data file of the same changes. Raises `StorageError`."""
-    return [path for path in _added(layout, changes, clock.local_millis()) if not storage.exists(path)]
+    outside the table are left out. With the time `now`, only for files that may be older than
+    `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file of the same changes.
+    Raises `StorageError`."""
+    return [path for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
-    """Whether `missing_old_files` would look for any."""
+    """Whether `missing_files` would look for any now."""
     return any(True for _ in _added(layout, changes, clock.local_millis()))
 
 

@@ -86,7 +86,7 @@ class Attempts:
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
             "was published, and it is safe to try again. With many writers raise 'commit.max-retries' or "
             "'commit.timeout', or let fewer of them commit.",
-            **self._facts(),
+            **self.facts(),
             attempts=self.count,
         )
 
@@ -98,7 +98,7 @@ class Attempts:
             "before a cleaner could take them for remains of an expired snapshot. Nothing was published, and "
             f"it is safe to try again. The limit is half of {option!r}, at least a minute and at most half "
             "an hour: raise that option, or find out why the storage is slow or the process was paused.",
-            **self._facts(),
+            **self.facts(),
             attempts=self.count,
             option=option,
         )
@@ -110,7 +110,7 @@ class Attempts:
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
             "deleted. Start the query again: it looks for the commit before it writes anything. If you "
             "called commit() yourself, call filter_and_commit() with the same messages.",
-            **self._facts(),
+            **self.facts(),
             attempts=self.count,
         )
 
@@ -120,7 +120,7 @@ class Attempts:
             f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
             "was under way. Nothing was published. Start the query again to decide whether it goes on here, "
             "or start with a new checkpoint to write everything again.",
-            **self._facts(),
+            **self.facts(),
         )
 
     def removed_by_later_run(self, missing: Sequence[str]) -> SharedCheckpoint:
@@ -130,12 +130,13 @@ class Attempts:
             f"another run of this stream began, and removed {len(missing)} of its files (such as "
             f"{missing[0]}) as those of a dead attempt. The snapshot was taken back, and nothing is "
             "published. Two queries run on one checkpoint or share a commit user: stop one.",
-            **self._facts(),
+            **self.facts(),
         )
 
     @property
     def _commit(self) -> str:
         return f"commit {self.request.identifier} of user {self.request.user!r}"
 
-    def _facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, object]:
+        """The context of an error."""
         return {"table": self._location, "user": self.request.user, "batch": self.request.identifier}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.added_files import missing_files, missing_old_files
+from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.conflicts import CommitContext
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
@@ -127,9 +127,8 @@ class Checker:
 
     def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
         """The paths of added files that do not exist, among all files or only among those that may be old."""
-        if request.checked:
-            return missing_files(self._table.storage, self._table.layout, changes)
-        return missing_old_files(self._table.storage, self._table.layout, self._clock, changes)
+        now = None if request.checked else self._clock.local_millis()
+        return missing_files(self._table.storage, self._table.layout, changes, now=now)
 
     # -- the rules ------------------------------------------------------------------------------------
 
@@ -163,7 +162,7 @@ class Checker:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = {
             one.data_file: entry.file.file_name
-            for entry in (self._cache.manifests.index_entries(name) if name is not None else ())
+            for entry in self._cache.manifests.index_entries(name)
             if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }

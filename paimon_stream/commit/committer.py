@@ -56,7 +56,6 @@ from paimon_stream.options import (
     SNAPSHOT_TIME_RETAINED,
 )
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
@@ -88,7 +87,6 @@ class Committer:
     def __init__(
         self,
         table: Table,
-        storage: Storage | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
         snapshots: SnapshotStore | None = None,
@@ -98,7 +96,6 @@ class Committer:
     ) -> None:
         """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
         table's first schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
-        table = table if storage is None else replace(table, storage=storage)
         self._storage = table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -429,7 +426,6 @@ class Committer:
             attempts.names.drawn.clear()
 
     def _discard(self, names: Iterable[str]) -> None:
-        """Deletes staged metadata that nobody can refer to any more."""
         remove_files(self._storage, map(manifest_path, names))
 
     def _discard_attempt(self, attempts: Attempts) -> None:

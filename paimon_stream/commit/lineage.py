@@ -41,9 +41,7 @@ def published_since(snapshots: SnapshotStore, attempts: Attempts, latest: Snapsh
             f"by another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
             "It was not published now. Start the query again, and keep snapshots longer than a batch may "
             "take (snapshot.time-retained, snapshot.num-retained.min).",
-            table=snapshots.location,
-            user=request.user,
-            batch=request.identifier,
+            **attempts.facts(),
             snapshot=latest.id,
         )
     return None
@@ -73,9 +71,7 @@ def require_lineage(
         f"{snapshots.location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} "
         "was judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
         "atomically replaced it. Nothing was published. Start the query again; it judges the current table.",
-        table=snapshots.location,
-        user=request.user,
-        batch=request.identifier,
+        **attempts.facts(),
         snapshot=seen.id,
     )
 

@@ -12,12 +12,10 @@ from typing import Any
 from paimon_stream.errors import CorruptMetadata, StorageError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, is_ours
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.location import KIND_OF, scheme_of
-from paimon_stream.table.lineage import published_after
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.snapshots import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +78,3 @@ def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | 
         return [entry for meta in manifests.read_list(nonce) for entry in manifests.read(meta)]
     except (CorruptMetadata, StorageError):
         return None
-
-
-def others_above(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> list[Snapshot]:
-    """The snapshots of other engines above `base`, ascending, if one of them may have replaced a snapshot of
-    ours: `base` still stands, and none above it is missing. Otherwise none. Raises `StorageError`."""
-    if base is not None:
-        kept = snapshots.find(base.id)
-        if kept is None or kept.nonce != base.nonce:
-            return []
-    window = published_after(snapshots, base, latest)
-    return [one for one in window.snapshots if not is_ours(one)] if window.complete else []

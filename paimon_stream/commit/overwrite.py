@@ -16,12 +16,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
-from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder, row_order
-from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.options import (
     BUCKET,
     COMPACTION_TRIGGER,
@@ -53,17 +51,6 @@ class Overwrite:
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
     always: bool
-
-    def requested(self, request: CommitRequest) -> CommitRequest:
-        """The request, changed so that it asks for this overwrite."""
-        return replace(
-            request,
-            messages=self.messages,
-            source=self.source,
-            kind=CommitKind.OVERWRITE,
-            renumber=False,
-            force_snapshot=self.always,
-        )
 
 
 class OverwriteSource:
@@ -106,9 +93,7 @@ class OverwriteSource:
         return [e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted]
 
     def _indexes(self, base: Base) -> list[IndexChange]:
-        if base.snapshot is None or base.snapshot.index_manifest is None:
-            return []
-        entries = self._manifests.index_entries(base.snapshot.index_manifest)
+        entries = self._manifests.index_entries(None if base.snapshot is None else base.snapshot.index_manifest)
         return [IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)]
 
 

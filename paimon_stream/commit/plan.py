@@ -128,8 +128,6 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Collect
 
 @dataclass(slots=True)
 class _Half:
-    """Changes being gathered."""
-
     entries: list[ManifestEntry] = field(default_factory=list)
     changelog: list[ManifestEntry] = field(default_factory=list)
     index: list[IndexChange] = field(default_factory=list)

@@ -177,10 +177,7 @@ class Publisher:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if content != staged.content:
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
-        if base is None:
-            return Landed()
-        below = self._snapshots.find(K - 1)
-        if below is not None and below.nonce == base.nonce:
+        if base is None or self._snapshots.stands(base):
             return Landed()
         return self._look_below(staged)
 
@@ -309,8 +306,7 @@ class Publisher:
         if not changes or following.index_manifest == staged.snapshot.index_manifest:
             return True
         name = following.index_manifest
-        present = () if name is None else self._manifests.index_entries(name)
-        there = {entry.file.file_name for entry in present}
+        there = {entry.file.file_name for entry in self._manifests.index_entries(name)}
         added = {change.entry.file.file_name for change in changes if change.kind is FileKind.ADD}
         removed = {change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE}
         if added & there:

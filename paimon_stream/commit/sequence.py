@@ -178,8 +178,7 @@ class Sequences:
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
         """The hash index file of each bucket."""
-        name = None if snapshot is None else snapshot.index_manifest
-        entries = () if name is None else self._cache.manifests.index_entries(name)
+        entries = self._cache.manifests.index_entries(None if snapshot is None else snapshot.index_manifest)
         return {(one.partition, one.bucket): one.file.file_name for one in entries if one.file.index_type == HASH}
 
     def _assigned_anew(self, why: str) -> IndexConflict:

@@ -69,12 +69,7 @@ class TableCache:
             return
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             self.buckets.forget()
-        else:
-            self.buckets.take(entries)
-        self._watched.take(entries)
-        for entry in entries:
-            if entry.partition in self._files:
-                self._files[entry.partition].replay(entry)
+        self._take(entries)
         if self._highest is not None:
             self._highest = max(self._highest, highest_of(entries))
         self._at = snapshot
@@ -118,19 +113,20 @@ class TableCache:
         if highest is not None:
             adds = () if recorded is not None else since
             highest = max([highest, *(number for one in adds for number in self.added(one).values())])
-        files = {partition: known.copy() for partition, known in self._files.items()}
-        entries = self._entries(since, {*files, *self.buckets.partitions, *self._watched.partitions})
+        self._take(self._entries(since, {*self._files, *self.buckets.partitions, *self._watched.partitions}))
+        self._highest = highest if recorded is None or highest is None else recorded
+        return True
+
+    def _take(self, entries: Collection[ManifestEntry]) -> None:
+        """Takes in the entries of commits, in their order."""
         self._watched.take(entries)
         for entry in entries:
-            if entry.partition in files:
-                files[entry.partition].replay(entry)
+            if entry.partition in self._files:
+                self._files[entry.partition].replay(entry)
         try:
             self.buckets.take(entries)
         except BucketCountChanged:
             self.buckets.forget()  # the next query for that partition reads it anew and reports this
-        self._files = files
-        self._highest = highest if recorded is None or highest is None else recorded
-        return True
 
     def _since(self, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
         """The snapshots from the position to the latest. None if some are missing, or if they no longer
@@ -138,10 +134,8 @@ class TableCache:
         at = self._at
         if latest is None or (at is not None and latest.id <= at.id):
             return None
-        if at is not None:
-            kept = self.snapshots.find(at.id)
-            if kept is None or kept.nonce != at.nonce:
-                return None
+        if at is not None and not self.snapshots.stands(at):
+            return None
         window = self.snapshots.window(0 if at is None else at.id, latest.id)
         return window.snapshots if window.complete else None
 

@@ -6,7 +6,6 @@ removes the files of messages that will never be published.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from paimon_stream._version import __version__
@@ -27,7 +26,6 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
 from paimon_stream.runtime import IdSource, Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages, data_files, remove_files
@@ -55,19 +53,18 @@ class TableCommit:
         table: Table,
         user: str,
         *,
-        storage: Storage | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
         after_commit: AfterPublishing | None = None,
     ) -> None:
         check_committable(table)
-        self._table = table if storage is None else replace(table, storage=storage)
+        self._table = table
         self._user = user
-        self._storage = self._table.storage
+        self._storage = table.storage
         self._arguments = Arguments(self._storage.location)
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
-        self._committer = Committer(self._table, None, self._runtime, observer, self._snapshots)
+        self._committer = Committer(table, self._runtime, observer, self._snapshots)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
         self._guarded = False

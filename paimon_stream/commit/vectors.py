@@ -93,7 +93,6 @@ class VectorChanges:
         named: Collection[DataFile],
         marked: Mapping[DataFile, Positions],
     ) -> Iterator[IndexChange]:
-        """The changes of one (partition, bucket)."""
         records = [one for entry in old for one in self._kept(entry, named)]
         for (*place, name), positions in marked.items():
             if (*place,) == where:

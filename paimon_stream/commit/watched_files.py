@@ -69,10 +69,6 @@ class KnownFiles:
                 known.replay(replace(entry, kind=FileKind.ADD))
         return known
 
-    def copy(self) -> "KnownFiles":
-        """A copy that can be changed independently."""
-        return KnownFiles(dict(self.live), set(self.removed), set(self.twice))
-
     def __len__(self) -> int:
         return len(self.live) + len(self.removed)
 

@@ -74,7 +74,6 @@ class _Run:
         return self.stateless
 
     def close(self) -> None:
-        """Ends what goes on beside the batches."""
         if self.compaction is not None:
             self.compaction.close()
 

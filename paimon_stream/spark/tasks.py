@@ -16,6 +16,7 @@ import gc
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -84,22 +85,16 @@ class MeasuredRows:
             yield batch
 
 
-class Worker:
-    """Counts the tasks of one process. A fork of the process starts its own count."""
+_TASKS: Final[Counter[int]] = Counter()
 
-    def __init__(self) -> None:
-        self._process = 0
-        self._tasks = 0
 
-    def begins_a_task(self) -> None:
-        """Must be called when a task begins. The second task proves that the worker is reused: then garbage
-        is collected, and all remaining objects are excluded from later collections."""
-        if self._process != os.getpid():
-            self._process, self._tasks = os.getpid(), 0
-        self._tasks += 1
-        if self._tasks == _FREEZES_AT:
-            gc.collect()
-            gc.freeze()
+def count_task(tasks: Counter[int] = _TASKS) -> None:
+    """Counts the tasks of each process as they begin. The second one proves that the worker is reused: then garbage is
+    collected, and all remaining objects are excluded from later collections."""
+    tasks[os.getpid()] += 1
+    if tasks[os.getpid()] == _FREEZES_AT:
+        gc.collect()
+        gc.freeze()
 
 
 def keep_archives(importers: MutableMapping[str, Any]) -> None:
@@ -112,12 +107,9 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
             importers.pop(path, None)
 
 
-_WORKER: Final = Worker()
-
-
 def settle() -> None:
     """Prepares the worker of this process for a task that begins."""
-    _WORKER.begins_a_task()
+    count_task()
     if _READS_ARCHIVES:
         keep_archives(sys.path_importer_cache)
 

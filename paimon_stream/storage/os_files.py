@@ -5,8 +5,8 @@ import contextlib
 import errno
 import io
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, BinaryIO, Final, cast
@@ -84,29 +84,18 @@ class Output:
 def close_files(files: Sequence[CheckedFile]) -> None:
     """Closes, and so syncs, all files. If the disk is busy and the first sync is slow, the others are synced
     several at a time, so that the file system commits its journal once for all of them. The threads are
-    short-lived, because a pool would not survive a fork."""
-    failed: list[StorageError] = []
-
-    def close(file: CheckedFile) -> None:
-        try:
-            file.close()
-        except StorageError as why:
-            failed.append(why)
-
+    short-lived, because a pool that is kept would not survive a fork."""
     waiting = list(files)
     clock, together = system().clock, 1
-    while waiting and not failed:
+    while waiting:
         began = clock.monotonic()
         some, waiting = waiting[:together], waiting[together:]
-        threads = [threading.Thread(target=close, args=(file,)) for file in some[1:]]
-        for thread in threads:
-            thread.start()
-        close(some[0])
-        for thread in threads:
-            thread.join()
+        if together == 1:
+            some[0].close()
+        else:
+            with ThreadPoolExecutor(together) as pool:  # all have ended when the first error is raised
+                list(pool.map(CheckedFile.close, some))
         together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
-    if failed:
-        raise failed[0]
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:

@@ -61,17 +61,6 @@ _LASTING: Final = (Handle.CALM, Handle.LARGE)
 """The connections whose requests may be repeated here. A part of a file is repeated by obstore."""
 
 
-class _Process:
-    """Whether this process may use stores."""
-
-    used: bool = False
-    forked: bool = False
-
-    @classmethod
-    def mark_child(cls) -> None:
-        cls.forked = cls.forked or cls.used
-
-
 @dataclass(slots=True)
 class _Outage:
     """A time in which a store fails. Seconds of the clock: when it began, and when the log last said so."""
@@ -179,7 +168,8 @@ _CLIENTS: Final[dict[StoreSettings, Client]] = {}
 _RIGHT: Final[set[StoreSettings]] = set()
 """The stores that another process says are right."""
 _LOCK: Final = threading.Lock()
-os.register_at_fork(after_in_child=_Process.mark_child)
+_USED_BY_PARENT: Final[set[StoreSettings]] = set()
+os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
 def _failure(failed: BaseException, answered: bool) -> Failure:
@@ -192,7 +182,7 @@ def _failure(failed: BaseException, answered: bool) -> Failure:
 def client_of(settings: StoreSettings) -> Client:
     """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that was forked
     after its parent had used a store, and `MissingExtra`."""
-    if _Process.forked:
+    if _USED_BY_PARENT:
         raise ConfigError(
             f"This process was forked after object stores were used in its parent, so {settings.location} "
             "cannot be used here. Start the process by 'spawn', or fork before a table is opened.",
@@ -203,7 +193,6 @@ def client_of(settings: StoreSettings) -> Client:
     if client is None:
         obstore = require("obstore", "store", f"The location {settings.location}")
         with _LOCK:
-            _Process.used = True
             right = shared in _RIGHT
             client = _CLIENTS.setdefault(shared, Client(settings, obstore, answered=right, right=right))
     return client

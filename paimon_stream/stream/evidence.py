@@ -5,7 +5,6 @@ Nothing here writes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -19,7 +18,7 @@ from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.message_files import data_files
@@ -29,29 +28,6 @@ from paimon_stream.table.table import Table
 
 _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 """An orphan cleaner (default age 1 day) may delete older prepared files before they are published."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What Spark reports about one micro-batch. A value is None if it cannot be read from the checkpoint.
-
-    `offsets_hash` distinguishes two plans of the same batch id. `watermark` is epoch milliseconds.
-    `previous_done_millis` is the time at which Spark recorded the previous batch as done.
-    """
-
-    batch_id: int
-    offsets_hash: str | None = None
-    watermark: int | None = None
-    previous_done_millis: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstJudgement:
-    """The verdict. If files that an earlier run prepared are not used, `written_again` says why, and the
-    verdict is `Fresh`."""
-
-    verdict: Verdict
-    written_again: str | None = None
 
 
 def gather(
@@ -82,8 +58,7 @@ def gather(
     )
     return Evidence(
         identity=identity,
-        batch_id=batch.batch_id,
-        offsets_hash=batch.offsets_hash,
+        batch=batch,
         schema_digest=digest,
         schema_created_millis=first.time_millis,
         snapshots=snapshots,
@@ -93,7 +68,6 @@ def gather(
         later_entry=later_entry,
         registered=registered,
         others=claims.others,
-        previous_done_millis=batch.previous_done_millis,
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         claimed=claimed or claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
@@ -108,7 +82,7 @@ def judge(
     runtime: Runtime,
     *,
     overwrites: bool = False,
-) -> FirstJudgement:
+) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
@@ -122,11 +96,10 @@ def judge(
             why_not = _why_numbers_are_taken(table, snapshots, verdict.entry)
         if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
             # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
-            return FirstJudgement(verdict=AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry))
+            return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
         if why_not:
-            again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
-            return FirstJudgement(verdict=again, written_again=why_not)
-    return FirstJudgement(verdict=verdict)
+            return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not)
+    return verdict
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
@@ -140,7 +113,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
         return evidence.journal_since
     if isinstance(verdict, AlreadyCommitted) and verdict.snapshot is None:
         return None  # later batches may have been committed without a journal, and have expired
-    return evidence.batch_id + isinstance(verdict, AlreadyCommitted)
+    return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
 def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock) -> str | None:
@@ -149,7 +122,7 @@ def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clo
     must still exist (exactly-once.md §4)."""
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
-    if entry.offsets_hash is None or entry.offsets_hash != evidence.offsets_hash:
+    if entry.offsets_hash is None or entry.offsets_hash != evidence.batch.offsets_hash:
         return "its source offsets cannot be compared with those the files were prepared for"
     if (entry.schema_digest, entry.schema_id) != (evidence.schema_digest, table.schema.id):
         return "the table's schema changed since its files were prepared"

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef, is_ours
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -26,15 +25,31 @@ _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What Spark reports about one micro-batch. A value is None if it cannot be read from the checkpoint.
+
+    `offsets_hash` distinguishes two plans of the same batch id. `watermark` is epoch milliseconds.
+    `previous_done_millis` is the time at which Spark recorded the previous batch as done.
+    """
+
+    batch_id: int
+    offsets_hash: str | None = None
+    watermark: int | None = None
+    previous_done_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
     """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, and
     `newest` the latest one, None if it is `seen`. `own` is our newest published batch. `dead` is what an
-    earlier attempt left, to be removed after this batch is published."""
+    earlier attempt left, to be removed after this batch is published. If files that an earlier run prepared are not
+    used, `written_again` says why."""
 
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
     own: PreviousBatch | None = None
     dead: JournalEntry | None = None
+    written_again: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +86,13 @@ class Evidence:
     `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the journal's entry of this
     batch, `last_entry` the newest one of an earlier batch, and `later_entry` the newest one of a later batch.
     `registered` is the register of this commit user, and `others` are the registers of all other users.
-    `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot be
-    read. `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed` says
+    `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed` says
     whether another sink of this run writes under a commit user. `runs` are this run and those whose claims stood
     when it began.
     """
 
     identity: WriterIdentity
-    batch_id: int
-    offsets_hash: str | None
+    batch: Batch
     schema_digest: str
     schema_created_millis: int
     snapshots: SnapshotStore
@@ -89,7 +102,6 @@ class Evidence:
     later_entry: JournalEntry | None
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
-    previous_done_millis: int | None
     files_live: Callable[[Snapshot, JournalEntry], int]
     claimed: Callable[[str], bool]
     runs: frozenset[str] = frozenset()
@@ -112,7 +124,7 @@ class Evidence:
     def knows_later(self) -> bool:
         """Whether the journal shows that no batch after this one has reached its commit."""
         since = self.journal_since
-        return since is not None and since <= self.batch_id + 1 and self.later_entry is None
+        return since is not None and since <= self.batch.batch_id + 1 and self.later_entry is None
 
     @property
     def has_earlier_run(self) -> bool:
@@ -134,7 +146,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if later is not None:  # it was prepared after this batch had been done
         refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
         return Fresh(seen=seen)
-    if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch_id:
+    if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch.batch_id:
         # Its id may have been created again after it had expired, or lists are missing.
         why = (
             f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next "
@@ -219,7 +231,7 @@ def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
         query_id is not None
         and query_id == evidence.identity.query_id
         and snapshot.commit_user != evidence.identity.user
-        and evidence.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
+        and evidence.batch.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
     )
 
 
@@ -288,7 +300,7 @@ def _judge_known(
     continue, its entry is not passed on as dead, because the files that it names may be those of the published
     batch."""
     snapshots, seen = evidence.snapshots, evidence.seen
-    batch_id, marks = evidence.batch_id, Marks.of(own.properties)
+    batch_id, marks, offsets = evidence.batch.batch_id, Marks.of(own.properties), evidence.batch.offsets_hash
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
@@ -298,7 +310,7 @@ def _judge_known(
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
-        if None not in (marks.offsets_hash, evidence.offsets_hash) and (marks.offsets_hash != evidence.offsets_hash):
+        if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
             refuse.checkpoint_rewound(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
                 "checkpoint has for it"
@@ -330,11 +342,16 @@ def _judge_known(
 
 
 def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:
-    """The snapshots of other engines, one of which may have replaced that of the known batch."""
+    """The snapshots of other engines, ascending, if one of them may have replaced that of the known batch: the one on
+    which the batch was made still stands, and none above it is missing. Otherwise none."""
     latest = snapshots.latest()
     if latest is None or entry is None or entry.batch_id != known:
         return []
-    return others_above(snapshots, entry.newest or entry.base, latest)
+    base = entry.newest or entry.base
+    if base is not None and not snapshots.stands(base):
+        return []
+    window = published_after(snapshots, base, latest)
+    return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
 
 
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
@@ -412,7 +429,7 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
     """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of ours is then that of
     a run on a copy of the checkpoint, unless the snapshot is not five minutes younger than the batch: clocks differ.
     Returns whether an operator let the batch continue all the same."""
-    done, created = evidence.previous_done_millis, evidence.schema_created_millis
+    done, created = evidence.batch.previous_done_millis, evidence.schema_created_millis
     if done is None or done >= created or (own is not None and own.time_millis < done + _CLOCKS_DIFFER_MILLIS):
         return False
     refuse.table_replaced("the table was created after this stream had finished its previous batch")
@@ -422,7 +439,7 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
 def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed? `noted` says that
     this table's journal has an earlier batch."""
-    batch_id, since = evidence.batch_id, evidence.journal_since
+    batch_id, since = evidence.batch.batch_id, evidence.journal_since
     if evidence.registered is None and batch_id == 0:
         return  # a stream that begins
     # A run that an operator let continue in this table has registered with the batch that it began with. A batch

@@ -230,7 +230,6 @@ class _Recommit:
     # -- may it be committed ----------------------------------------------------------------------
 
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:
-        """Raises `DeletedFiles`, `SequenceConflict`."""
         gone = missing_files(self._storage, self._table.layout, changes)
         if gone:
             raise DeletedFiles(

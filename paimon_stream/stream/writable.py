@@ -103,10 +103,9 @@ def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Itera
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
     """Warns if a stream without history in the table begins above batch 0. Its checkpoint was moved here from
     another table, and the earlier batches stay there."""
-    known = (evidence.registered, evidence.entry, evidence.last_entry)
-    if not isinstance(verdict, Fresh) or verdict.own is not None or any(one is not None for one in known):
+    if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
-    batch, identity = evidence.batch_id, evidence.identity
+    batch, identity = evidence.batch.batch_id, evidence.identity
     if batch > 0:
         text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "

@@ -37,10 +37,10 @@ from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
-from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, journal_since, judge
+from paimon_stream.stream.evidence import gather, journal_since, judge
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
-from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
+from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
@@ -166,16 +166,16 @@ class StreamWriter:
         self._follows = ended or evidence.has_earlier_run
         self._knows_later = evidence.knows_later
         self._digest = evidence.schema_digest
-        judged = self._judge_from_storage(batch, evidence, refuse)
+        verdict = self._judge_from_storage(batch, evidence, refuse)
         looks: list[Request] = [self._claims.is_ended]
-        if judged.verdict.seen is not None:
-            newest = judged.verdict.seen.id
+        if verdict.seen is not None:
+            newest = verdict.seen.id
             looks.append(partial(guard_stream, self.table, self._snapshots, newest, self._runtime.clock))
         # What a later run has left since the evidence was gathered may have expired before it was judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
         given_up = self._gives_up_earlier(refuse)
-        since = journal_since(self.table, evidence, judged.verdict, anew=given_up)
+        since = journal_since(self.table, evidence, verdict, anew=given_up)
         self._claims.register(self._digest, since, evidence.registered)
         if given_up:
             self._journal.clear()
@@ -184,17 +184,17 @@ class StreamWriter:
             self._journal.remove_other_tables(self._digest)
         warn_of_merging(self.table, in_stream=not self._overwrites)
         if not self._overwrites:
-            warn_of_earlier_batches(self.table, evidence, judged.verdict)
+            warn_of_earlier_batches(self.table, evidence, verdict)
         warn_of_work_left(self.table)
         self._judged = Judged(latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis)
-        return judged.verdict
+        return verdict
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
         require_unpublished(self._snapshots, self._identity, refuse)
         none = frozenset[str]()
         evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=none)
-        verdict = self._judge_from_storage(batch, evidence, refuse).verdict
+        verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
             self._journal.clear()
         if isinstance(verdict, AlreadyCommitted):
@@ -207,11 +207,11 @@ class StreamWriter:
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
         return bool(accepted) and self._claims.holds()
 
-    def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> FirstJudgement:
-        judged = judge(self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
-        if judged.written_again:
-            _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
-        return judged
+    def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+        verdict = judge(self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
+        if isinstance(verdict, Fresh) and verdict.written_again:
+            _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
+        return verdict
 
     def _refresh(self) -> None:
         """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
@@ -228,7 +228,7 @@ class StreamWriter:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
             own = compacts(table) and not self._overwrites
-            given = None, self._runtime, self._observer, self._snapshots, digest
+            given = self._runtime, self._observer, self._snapshots, digest
             self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
@@ -468,7 +468,14 @@ class StreamWriter:
         )
         if self._overwrites:
             planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
-            request = planned.requested(request)
+            request = replace(
+                request,
+                messages=planned.messages,
+                source=planned.source,
+                kind=CommitKind.OVERWRITE,
+                renumber=False,
+                force_snapshot=planned.always,
+            )
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)

@@ -72,8 +72,7 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
     window = snapshots.window(0 if seen is None else seen.id, latest.id)
     if not window.complete or not window.snapshots:
         return window
-    kept = None if seen is None else snapshots.find(seen.id)
-    if kept is not None and seen is not None and kept.nonce == seen.nonce:
+    if seen is not None and snapshots.stands(seen):
         return window
     whole = in_lineage(snapshots, window.snapshots[0], latest)
     return window if whole else Window(snapshots=window.snapshots[1:], complete=whole)

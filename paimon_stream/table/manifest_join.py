@@ -12,11 +12,11 @@ from typing import Final
 
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
-from paimon_stream.format.entries import ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
-from paimon_stream.format.stats import may_contain, partition_stats
+from paimon_stream.format.stats import may_contain
 from paimon_stream.format.types import DataType
-from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
+from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
 from paimon_stream.storage.read_ahead import in_groups
@@ -28,7 +28,7 @@ _PLAIN: Final = compressor("null", 0)
 _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest without entries")[0]
 
 
-class ManifestJoiner:
+class ManifestJoiner(ManifestWriter):
     """Joins manifests of one table. Only for manifests without deletes: they are not decoded, so an ADD and a
     DELETE would not cancel out."""
 
@@ -41,12 +41,9 @@ class ManifestJoiner:
         sink: FileSink | None = None,
     ) -> None:
         """`sink` receives the written files; without one, the storage does."""
-        self._storage = storage
-        self._sink = storage if sink is None else sink
+        super().__init__(storage if sink is None else sink, options, partition_types, 0)
+        self._source = storage
         self._manifests = manifests
-        self._partition_types = tuple(partition_types)
-        self._codec = compressor(options.value(MANIFEST_COMPRESSION), options.value(ZSTD_LEVEL))
-        self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
     def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of these manifests again, in order. A new manifest ends with the first joined
@@ -56,17 +53,16 @@ class ManifestJoiner:
         part, are decoded. Raises `CorruptMetadata`, `StorageError`; written files have names from `names`.
         """
         written: list[ManifestFileMeta] = []
-        parts: list[ManifestFileMeta] = []
-        blocks = _Blocks(self._codec)
+        blocks, tally = _Blocks(self._codec), Tally()
+        waits = False
         for meta in metas:
-            part, codec, made = self._read(meta)
-            parts.append(part)
-            blocks.add(codec, made, meta.file_name)
-            if blocks.size >= self._target_size:
-                written.append(self._write(parts, blocks.take(), names.next()))
-                parts = []
-        if parts:
-            written.append(self._write(parts, blocks.take(), names.next()))
+            blocks.add(*self._read(meta, tally), meta.file_name)
+            waits = blocks.size < self._target_size
+            if not waits:
+                written.append(self._write_one(blocks.take(), tally, names.next()))
+                tally = Tally()
+        if waits:
+            written.append(self._write_one(blocks.take(), tally, names.next()))
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
@@ -78,27 +74,25 @@ class ManifestJoiner:
             may_contain=partial(may_contain, self._partition_types),
         )
 
-    def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, str, Sequence[AvroBlock]]:
-        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that codec."""
+    def _read(self, meta: ManifestFileMeta, tally: Tally) -> tuple[str, Sequence[AvroBlock]]:
+        """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in the manifest."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             try:
-                data = self._storage.read(path)
+                data = self._source.read(path)
             except NotFound:
                 data = b""
             if len(data) == meta.file_size:
-                schema, codec, blocks = packed_blocks_of(data, f"{self._storage.location}/{path}")
+                schema, codec, blocks = packed_blocks_of(data, f"{self._source.location}/{path}")
                 stored = sum(block.records for block in blocks)
                 if schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:
-                    return meta, codec, blocks
+                    tally.add_manifest(meta)
+                    return codec, blocks
         # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
-        groups = in_groups(entries, ENTRIES_PER_BLOCK)
-        blocks = [block for some in groups for block in encode_entries(some, _PLAIN)]
-        tally = Tally()
         tally.add(entries)
-        described = tally.meta(meta.file_name, meta.file_size, self._partition_types, meta.schema_id)
-        return described, _PLAIN.codec, blocks
+        groups = in_groups(entries, ENTRIES_PER_BLOCK)
+        return _PLAIN.codec, [block for some in groups for block in encode_entries(some, _PLAIN)]
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
@@ -106,36 +100,6 @@ class ManifestJoiner:
         known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
         return None not in known and arities == {width} and len(stats.null_counts) == width
-
-    def _write(self, parts: Sequence[ManifestFileMeta], blocks: Sequence[AvroBlock], name: str) -> ManifestFileMeta:
-        data = manifest_of_blocks(blocks, self._codec)
-        self._sink.write(manifest_path(name), data)
-        has_row_ids = all(None not in (part.min_row_id, part.max_row_id) for part in parts)
-        return ManifestFileMeta(
-            file_name=name,
-            file_size=len(data),
-            num_added_files=sum(part.num_added_files for part in parts),
-            num_deleted_files=sum(part.num_deleted_files for part in parts),
-            partition_stats=self._joined_stats([part.partition_stats for part in parts]),
-            schema_id=max(part.schema_id for part in parts),
-            min_bucket=_least(part.min_bucket for part in parts),
-            max_bucket=_most(part.max_bucket for part in parts),
-            min_level=_least(part.min_level for part in parts),
-            max_level=_most(part.max_level for part in parts),
-            min_row_id=_least(part.min_row_id for part in parts) if has_row_ids else None,
-            max_row_id=_most(part.max_row_id for part in parts) if has_row_ids else None,
-        )
-
-    def _joined_stats(self, parts: Sequence[SimpleStats]) -> SimpleStats:
-        """The statistics of the joined manifest. Bounds of bounds are exact, and null counts add up."""
-        rows = (row for part in parts for row in (part.min_values, part.max_values))
-        bounds = partition_stats(self._partition_types, rows)
-        nulls = zip(*(part.null_counts for part in parts), strict=True)
-        return SimpleStats(
-            min_values=bounds.min_values,
-            max_values=bounds.max_values,
-            null_counts=tuple(sum(count or 0 for count in counts) for counts in nulls),
-        )
 
 
 class _Blocks:
@@ -176,11 +140,3 @@ class _Blocks:
     def _keep(self, block: AvroBlock) -> None:
         self._made.append(block)
         self.size += len(block.data)
-
-
-def _least(numbers: Iterable[int | None]) -> int | None:
-    return min((one for one in numbers if one is not None), default=None)
-
-
-def _most(numbers: Iterable[int | None]) -> int | None:
-    return max((one for one in numbers if one is not None), default=None)

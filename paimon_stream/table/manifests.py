@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Final, cast
@@ -87,8 +88,11 @@ class ManifestStore:
         data, path = self._read(meta.file_name, meta.file_size)
         return decode_manifest(data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data))
 
-    def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, from the index manifest of that name. Raises what `read_list` raises."""
+    def index_entries(self, name: str | None) -> tuple[IndexManifestEntry, ...]:
+        """The live index files of a snapshot, from the index manifest of that name; none if it has no such manifest.
+        Raises what `read_list` raises."""
+        if name is None:
+            return ()
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
 
@@ -100,8 +104,7 @@ class ManifestStore:
             data, path = self._read(meta.file_name, meta.file_size)
             for partition, bucket, kind in read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
                 files[partition, bucket] += 1 if kind == FileKind.ADD else -1
-        name = snapshot.index_manifest
-        entries = () if name is None else self.index_entries(name)
+        entries = self.index_entries(snapshot.index_manifest)
         indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
         return [one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed]
 
@@ -187,7 +190,23 @@ class ManifestWriter:
     def _write_one(self, blocks: Sequence[AvroBlock], tally: "Tally", name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
-        return tally.meta(name, len(data), self._partition_types, self._schema_id)
+        row_ids = () if tally.some_without_row_id else tally.row_ids
+        stats = partition_stats(self._partition_types, tally.partitions)
+        nulls = zip(stats.null_counts, *tally.null_counts, strict=True)
+        return ManifestFileMeta(
+            file_name=name,
+            file_size=len(data),
+            num_added_files=tally.added,
+            num_deleted_files=tally.deleted,
+            partition_stats=replace(stats, null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
+            schema_id=max(tally.schema_ids, default=self._schema_id),
+            min_bucket=min(tally.buckets, default=None),
+            max_bucket=max(tally.buckets, default=None),
+            min_level=min(tally.levels, default=None),
+            max_level=max(tally.levels, default=None),
+            min_row_id=min(row_ids, default=None),
+            max_row_id=max(row_ids, default=None),
+        )
 
 
 class Tally:
@@ -197,6 +216,7 @@ class Tally:
         self.added = 0
         self.deleted = 0
         self.partitions: Counter[bytes] = Counter()
+        self.null_counts: list[tuple[int | None, ...]] = []  # of whole manifests
         self.schema_ids: set[int] = set()
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
@@ -218,21 +238,16 @@ class Tally:
         for first, rows in with_ids:
             self.row_ids += (first, first + rows - 1)
 
-    def meta(self, name: str, size: int, types: Sequence[DataType], schema_id: int) -> ManifestFileMeta:
-        """What the list records. `types` are those of the partition columns, and `schema_id` is for a manifest without
-        entries."""
-        row_ids = () if self.some_without_row_id else self.row_ids
-        return ManifestFileMeta(
-            file_name=name,
-            file_size=size,
-            num_added_files=self.added,
-            num_deleted_files=self.deleted,
-            partition_stats=partition_stats(types, self.partitions),
-            schema_id=max(self.schema_ids, default=schema_id),
-            min_bucket=min(self.buckets, default=None),
-            max_bucket=max(self.buckets, default=None),
-            min_level=min(self.levels, default=None),
-            max_level=max(self.levels, default=None),
-            min_row_id=min(row_ids, default=None),
-            max_row_id=max(row_ids, default=None),
-        )
+    def add_manifest(self, meta: ManifestFileMeta) -> None:
+        """Takes in a whole manifest that its list describes completely. Bounds of bounds are exact."""
+        self.added += meta.num_added_files
+        self.deleted += meta.num_deleted_files
+        self.schema_ids.add(meta.schema_id)
+        self.buckets.update(one for one in (meta.min_bucket, meta.max_bucket) if one is not None)
+        self.levels.update(one for one in (meta.min_level, meta.max_level) if one is not None)
+        stats = meta.partition_stats
+        self.partitions.update(dict.fromkeys((stats.min_values, stats.max_values), 0))
+        self.null_counts.append(stats.null_counts)
+        row_ids = [one for one in (meta.min_row_id, meta.max_row_id) if one is not None]
+        self.some_without_row_id |= len(row_ids) < 2
+        self.row_ids += row_ids

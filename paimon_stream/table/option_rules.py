@@ -181,7 +181,6 @@ def tag_period(options: Options) -> dt.timedelta:
 
 
 def _check_kind(schema: TableSchema, options: Options) -> None:
-    """Checks the rules between options and keys."""
     producer, tracked = options.value(CHANGELOG_PRODUCER), options.value(ROW_TRACKING)
     keyed, first_row = bool(schema.primary_keys), options.value(MERGE_ENGINE) == "first-row"
     for option, wrong, why in (

@@ -145,26 +145,23 @@ class SchemaStore:
         """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5). Raises
         `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing."""
         try:
-            return hashlib.sha256(self._storage.read(schema_path(0), MOST_JSON)).hexdigest()
-        except NotFound:
+            return hashlib.sha256(self._read(0)).hexdigest()
+        except CorruptMetadata:
             if self.latest_id() is None:
                 raise no_such_table(self._storage) from None
-            raise self._missing(0) from None
+            raise
 
     def _read(self, schema_id: int) -> bytes:
         try:
             return self._storage.read(schema_path(schema_id), MOST_JSON)
         except NotFound:
-            raise self._missing(schema_id) from None
-
-    def _missing(self, schema_id: int) -> CorruptMetadata:
-        path = self._full(schema_path(schema_id))
-        return CorruptMetadata(
-            f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
-            "Restore the file from a backup.",
-            path=path,
-            schema=schema_id,
-        )
+            path = self._full(schema_path(schema_id))
+            raise CorruptMetadata(
+                f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
+                "Restore the file from a backup.",
+                path=path,
+                schema=schema_id,
+            ) from None
 
     def _full(self, path: str) -> str:
         return f"{self._storage.location}/{path}"

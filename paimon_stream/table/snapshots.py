@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.together import AT_ONCE, tally_of
@@ -65,7 +66,7 @@ class SnapshotStore:
         self._reported: int | None = None
         self._line: range | None = None  # the ids without a gap, as of the last listing
         self._surveyed: range | None = None
-        self._known: dict[int, str] = {}  # nonces by id, of snapshots that were part of the table's lineage
+        self._known: dict[int, SnapshotRef] = {}  # by id, of snapshots that were part of the table's lineage
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -127,9 +128,8 @@ class SnapshotStore:
         alone proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
         """
         present = set(left)
-        return any(self._stands(one, nonce) for one, nonce in self._known.items() if one in present) or any(
-            self._stands(tag.id, tag.nonce) for tag in self.tags() if tag.id in present
-        )
+        known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
+        return any(self.stands(one) for one in known if one.id in present)
 
     def _believed(self) -> Snapshot | None:
         """The newest known snapshot, or else the one that LATEST names, if it is proven to be the newest; None if a
@@ -262,10 +262,11 @@ class SnapshotStore:
         """Whether the snapshot's file exists."""
         return self.storage.exists(snapshot_path(snapshot_id))
 
-    def stands(self, snapshot: Snapshot) -> bool:
+    def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
         """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
         `find` raises."""
-        return self._stands(snapshot.id, snapshot.nonce)
+        found = self.find(snapshot.id)
+        return found is not None and found.nonce == snapshot.nonce
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
@@ -367,13 +368,9 @@ class SnapshotStore:
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's lineage. If there are too many, every second one is dropped."""
-        self._known[snapshot.id] = snapshot.nonce
+        self._known[snapshot.id] = SnapshotRef.of(snapshot)
         if len(self._known) > _REMEMBERED:
             self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
-
-    def _stands(self, snapshot_id: int, nonce: str) -> bool:
-        found = self.find(snapshot_id)
-        return found is not None and found.nonce == nonce
 
     def tags(self) -> Iterator[Snapshot]:
         """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,

@@ -27,7 +27,7 @@ class VectorIndex:
     def of(cls, table: Table, snapshot: Snapshot | None) -> "VectorIndex":
         """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index without places,
         `UnsupportedFeature` for an index file outside the table."""
-        if snapshot is None or snapshot.index_manifest is None:
+        if snapshot is None:
             return cls(table, snapshot, ())
         entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
         found = cls(table, snapshot, tuple(one for one in entries if one.file.index_type == DELETION_VECTORS))

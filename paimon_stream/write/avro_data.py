@@ -51,13 +51,12 @@ _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "
 
 def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
     """The schema that Java writes into a data file with these columns."""
-    made = _record("record", fields)
-    return {"type": made["type"], "name": made["name"], "namespace": _NAMESPACE, "fields": made["fields"]}
+    return _record("record", fields, namespace=_NAMESPACE)
 
 
-def _record(name: str, fields: Sequence[DataField]) -> dict[str, Any]:
+def _record(name: str, fields: Sequence[DataField], **more: str) -> dict[str, Any]:
     members = [_member(one.name, one.type, f"{name}_{one.name}") for one in fields]
-    return {"type": "record", "name": name, "fields": members}
+    return {"type": "record", "name": name, **more, "fields": members}
 
 
 def _member(name: str, type_: DataType, path: str) -> dict[str, Any]:

@@ -35,36 +35,33 @@ _BUCKET: Final = (1 << _BITS) - 1
 _LITTLE: Final = 1 << 16
 """New keys are kept apart from the older ones until they are this many, or an eighth of the older ones."""
 
+_NO_PAIRS: Final[Pairs] = np.zeros(0, np.int64)
 
-@dataclass(slots=True)
-class _Known:
-    """Hashes with their buckets: sorted numbers of 64 bits, each a hash and, in the lowest 16 bits, its bucket. Numpy
-    sorts numbers ten times as fast as it sorts the places of numbers."""
 
-    pairs: Pairs = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def find(self, hashes: Hashes) -> Numbers:
-        """The bucket of each hash, -1 for one that is not known."""
-        if not len(self.pairs):
-            return np.full(len(hashes), -1, np.int32)
-        found = self.pairs[np.minimum(np.searchsorted(self.pairs, _pairs(hashes, 0)), len(self.pairs) - 1)]
-        return np.where(found >> _BITS == hashes, found & _BUCKET, -1).astype(np.int32)
-
-    def with_more(self, pairs: Pairs) -> "_Known":
-        return _Known(np.sort(np.concatenate([self.pairs, pairs])))
-
-    def twice(self) -> Pairs:
-        """For each hash that is there more than once, its first two pairs."""
-        for start in range(0, len(self.pairs), _LITTLE):
-            some = self.pairs[start : start + _LITTLE + 1]
-            at = np.flatnonzero(some[1:] >> _BITS == some[:-1] >> _BITS)
-            if len(at):
-                return some[at[0] : at[0] + 2]
-        return self.pairs[:0]
+# Hashes with their buckets are sorted numbers of 64 bits, each a hash and, in the lowest 16 bits, its bucket. Numpy
+# sorts numbers ten times as fast as it sorts the places of numbers.
 
 
 def _pairs(hashes: Hashes, buckets: Numbers | int) -> Pairs:
     return (hashes.astype(np.int64) << _BITS) | buckets
+
+
+def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
+    """The bucket of each hash, -1 for one that is not known."""
+    if not len(pairs):
+        return np.full(len(hashes), -1, np.int32)
+    found = pairs[np.minimum(np.searchsorted(pairs, _pairs(hashes, 0)), len(pairs) - 1)]
+    return np.where(found >> _BITS == hashes, found & _BUCKET, -1).astype(np.int32)
+
+
+def _first_twice(pairs: Pairs) -> Pairs:
+    """The first two pairs of a hash that is there more than once; none if there is no such hash."""
+    for start in range(0, len(pairs), _LITTLE):
+        some = pairs[start : start + _LITTLE + 1]
+        at = np.flatnonzero(some[1:] >> _BITS == some[:-1] >> _BITS)
+        if len(at):
+            return some[at[0] : at[0] + 2]
+    return pairs[:0]
 
 
 @dataclass(slots=True)
@@ -72,20 +69,19 @@ class _Partition:
     """The keys of one partition. `fill` is the number of hashes in each bucket, `files` its index file, and
     `new` the hashes that it gets now."""
 
-    old: "_Known" = field(default_factory=_Known)
-    recent: "_Known" = field(default_factory=_Known)
+    old: Pairs = field(default_factory=lambda: _NO_PAIRS)
+    recent: Pairs = field(default_factory=lambda: _NO_PAIRS)
     fill: dict[int, int] = field(default_factory=dict)
     files: dict[int, IndexFileMeta] = field(default_factory=dict)
     new: dict[int, list[Hashes]] = field(default_factory=dict)
 
     def find(self, hashes: Hashes) -> Numbers:
-        """The bucket of each hash, -1 for one that is not known."""
-        return np.maximum(self.old.find(hashes), self.recent.find(hashes))
+        return np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
 
     def learn(self, hashes: Hashes, buckets: Numbers) -> None:
-        self.recent = self.recent.with_more(_pairs(hashes, buckets))
-        if len(self.recent.pairs) > max(_LITTLE, len(self.old.pairs) >> 3):
-            self.old, self.recent = self.old.with_more(self.recent.pairs), _Known()
+        self.recent = np.sort(np.concatenate([self.recent, _pairs(hashes, buckets)]))
+        if len(self.recent) > max(_LITTLE, len(self.old) >> 3):
+            self.old, self.recent = np.sort(np.concatenate([self.old, self.recent])), _NO_PAIRS
 
 
 class Assigner:
@@ -168,13 +164,13 @@ class Assigner:
             pairs[start : start + file.row_count] = _pairs(np.frombuffer(data, ">i4"), bucket)
             start += file.row_count
         pairs.sort()
-        known = _Partition(old=_Known(pairs), files=files, fill={b: one.row_count for b, one in files.items()})
+        known = _Partition(old=pairs, files=files, fill={b: one.row_count for b, one in files.items()})
         self._check(known.old, partition)
         return known
 
-    def _check(self, known: "_Known", partition: bytes) -> None:
+    def _check(self, known: Pairs, partition: bytes) -> None:
         """A hash that is in two buckets gives its key two rows (table-kinds.md D1)."""
-        twice = (known.twice() & _BUCKET).tolist()
+        twice = (_first_twice(known) & _BUCKET).tolist()
         if twice:
             raise CorruptMetadata(
                 f"{self._storage.location}: the hash index of partition {self._layout.partition(partition) or '()'} "
@@ -190,8 +186,7 @@ class Assigner:
             from paimon_stream.table.manifests import ManifestStore
 
             self._listed = {}
-            entries = () if self._index is None else ManifestStore(self._storage).index_entries(self._index)
-            for entry in entries:
+            for entry in ManifestStore(self._storage).index_entries(self._index):
                 if entry.file.index_type == HASH:
                     listed = self._listed.setdefault(entry.partition, {})
                     if listed.setdefault(entry.bucket, entry.file) is not entry.file:

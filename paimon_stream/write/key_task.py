@@ -136,6 +136,7 @@ class _KeyedTask(Task):
         where = self.spec.storage, self.spec.runtime, self.folder(number)
         changelog = None if self.changelog is None else KeyValueWriter(self.changelog, *where)
         data = KeyValueWriter(self.settings, *where)
+        self.writers += [data] if changelog is None else [data, changelog]
         return _Bucket(data=data, changelog=changelog, next_sequence=self.first_sequence)
 
     def _count(self, bucket: _Bucket, more: int) -> None:
@@ -185,9 +186,6 @@ class _KeyedTask(Task):
             self._end_bucket(bucket)
             changelog = () if bucket.changelog is None else bucket.changelog.close()
             yield bucket.data.close(), changelog
-
-    def open_writers(self) -> Iterable[KeyValueWriter]:
-        return [one for bucket in self.buckets for one in (bucket.data, bucket.changelog) if one is not None]
 
 
 def _pieces(rows: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:

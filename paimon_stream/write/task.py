@@ -108,6 +108,7 @@ class Task(ABC):
             uuid = spec.runtime.ids.uuid()
             self.assigner = Assigner(*given, index=spec.index, tasks=spec.assigners, uuid=uuid)
         self.router = Router(spec.schema, spec.options, table, self.assigner)
+        self.writers: list[BucketWriter] = []
         self.indexes: list[str] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
@@ -137,10 +138,6 @@ class Task(ABC):
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
         """Writes the rest and ends all files. Returns the files of each group, by group number."""
-
-    @abstractmethod
-    def open_writers(self) -> Iterable[BucketWriter]:
-        """The writers of all groups."""
 
     def folder(self, number: int) -> str:
         """The folder of a group."""
@@ -177,7 +174,7 @@ class Task(ABC):
 
     def _abort(self, why: BaseException) -> None:
         remove_files(self.spec.storage, tuple(self.indexes))
-        for writer in self.open_writers():
+        for writer in self.writers:
             try:
                 for path in writer.abort(why):
                     self.spec.storage.delete(path)
@@ -191,14 +188,10 @@ class _AppendTask(Task):
     def __init__(self, spec: WriteSpec) -> None:
         super().__init__(spec)
         self.settings = DataFileSettings.of(spec.schema, spec.options, spec.storage.location)
-        self.writers: list[BucketWriter] = []
         self.open: dict[int, None] = {}  # numbers of writers with an open file, least recently used first
         self.waiting_bytes = 0
         self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
         self.staged_bytes = 0
-
-    def open_writers(self) -> Iterable[BucketWriter]:
-        return self.writers
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
         """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split together."""

@@ -148,7 +148,7 @@ def test_sums_are_right_whatever_of_a_commit_fails(fault: str, raced: bool, engi
         observer: BatchObserver = other if raced else NO_OBSERVER
         table, outcome = load_table(storage), None
         try:
-            commit = TableCommit(table, "me", storage=faulty, runtime=RUNTIME, observer=observer)
+            commit = TableCommit(replace(table, storage=faulty), "me", runtime=RUNTIME, observer=observer)
             outcome = commit.commit(BATCH, world.messages)
         except (PaimonStreamError, Killed) as failed:
             outcome = failed

@@ -17,9 +17,8 @@ from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
@@ -64,7 +63,7 @@ class Case:
         return self.after if self.published() else [*self.before, *(["foreign"] if self.foreign() else [])]
 
     def overwrite(self, storage: Storage | None = None) -> CommitReport:
-        commit = TableCommit(self.bench.table, "me", storage=storage, runtime=self.bench.runtime, observer=self)
+        commit = TableCommit(self.bench.on(storage), "me", runtime=self.bench.runtime, observer=self)
         return commit.overwrite(self.spec, self.messages, BATCH)
 
 

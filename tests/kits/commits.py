@@ -79,8 +79,7 @@ class Bench:
     def committer(
         self, storage: Storage | None = None, observer: BatchObserver = NO_OBSERVER, runtime: Runtime | None = None
     ) -> Committer:
-        used = storage or self.storage
-        return Committer(self.table, used, runtime or self.runtime, observer)
+        return Committer(self.on(storage), runtime or self.runtime, observer)
 
     def message(
         self, name: str, *, rows: int = 10, dt: str | None = None, bucket: int = 0, total: int | None = None

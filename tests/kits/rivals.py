@@ -179,7 +179,7 @@ def _orphans(case: Case, storage: Storage) -> object:
 def _abort(case: Case, storage: Storage) -> object:
     bench = case.bench
     message = bench.message(NEVER_COMMITTED, dt="a")
-    return TableCommit(bench.table, "me", storage=storage, runtime=bench.runtime).abort([message])
+    return TableCommit(bench.on(storage), "me", runtime=bench.runtime).abort([message])
 
 
 def _stream(case: Case, storage: Storage) -> Streamed:
@@ -230,7 +230,7 @@ class Replacing:
         table, storage = self.bench.table, MemoryStorage()
         for path in self._below(snapshot_id):
             storage.write(path, self.bench.storage.read(path))
-        committer = Committer(replace(table, storage=storage), storage, self.bench.runtime)
+        committer = Committer(replace(table, storage=storage), self.bench.runtime)
         before = SnapshotStore(storage, self.bench.runtime).latest()
         storage.write(f"bucket-0/{name}", b"data")
         request = replace(

@@ -206,7 +206,7 @@ class JavaOverwriter(Actor):
 
     def work(self) -> object:
         process, table = self.ready(), self.table()
-        writer = TableCommit(table, "java", storage=process.storage, runtime=process.runtime)
+        writer = TableCommit(replace(table, storage=process.storage), "java", runtime=process.runtime)
         return writer.overwrite({}, (self.message(table, "java", None),))
 
 

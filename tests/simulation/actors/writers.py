@@ -29,7 +29,7 @@ class Writer(Actor):
     def commit_of(self, table: Table, user: str) -> TableCommit:
         """What commits under this user, in the present process."""
         process = self.ready()
-        return TableCommit(table, user, storage=process.storage, runtime=process.runtime, observer=self)
+        return TableCommit(replace(table, storage=process.storage), user, runtime=process.runtime, observer=self)
 
     def numbered(self, writer: TableCommit, table: Table, user: str, batch: int | None) -> CommitMessage:
         """A new file with the next sequence numbers."""

@@ -470,7 +470,7 @@ def test_a_last_commit_that_has_expired_is_no_loss() -> None:
 def test_a_last_commit_that_is_replaced_while_the_next_one_is_under_way_is_lost() -> None:
     bench = Bench()
     storage = Copying(bench)
-    commit = table_commit(bench, storage=storage)
+    commit = TableCommit(bench.on(storage), "me", runtime=bench.runtime)
     commit.commit(1, [bench.message("f1")])
     storage.armed = True
     with pytest.raises(CommitLost):

@@ -38,7 +38,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import RegisteredWriter
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next
-from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -145,8 +145,9 @@ class World:
     def judge(self, batch_id: int) -> Verdict:
         evidence = Evidence(
             identity=self.identity,
-            batch_id=batch_id,
-            offsets_hash=self.offsets_hash,
+            batch=Batch(
+                batch_id=batch_id, offsets_hash=self.offsets_hash, previous_done_millis=self.previous_done_millis
+            ),
             schema_digest="d",
             schema_created_millis=1000,
             snapshots=self.snapshots,
@@ -156,7 +157,6 @@ class World:
             later_entry=None,
             registered=self.registered,
             others=lambda: self.others,
-            previous_done_millis=self.previous_done_millis,
             files_live=lambda snapshot, messages: self.live,
             claimed=lambda user: self.claimed,
             runs=frozenset({"run-1"}),
