@@ -200,7 +200,7 @@ class Runs:
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
         given: dict[str, Any] = {"plan": run.plan, "first_sequence": writer.first_sequence(), "index": writer.index}
-        given["operations"] = operations
+        given |= {"operations": operations, "user": writer.user}
         written = None
         if run.is_for_driver(frame, facts):
             written = write_small(rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given)

@@ -7,6 +7,7 @@ columns. Changelog files have the same columns, but all rows of a key and anothe
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow as pa
 from paimon_stream.errors import ConfigError
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
-from paimon_stream.format.file_format import FileFormat, file_format
+from paimon_stream.format.file_format import FileFormat, file_format, waiting_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
@@ -97,6 +98,15 @@ class KeyValueSettings:
         own = {one.key: (own.key, options.value(own)) for one, own in of_changelogs.items() if options.is_set(own)}
         chosen = _of_level(options, level) | own
         return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
+
+    @classmethod
+    def of_waiting(cls, schema: TableSchema, options: Options, user: str, table: str = "") -> "KeyValueSettings":
+        """The settings for the files of bucket -2 that this commit user writes (table-kinds.md §4.1). Their names tell
+        Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
+        avro = waiting_format(schema.fields, options) is FileFormat.AVRO
+        own = {FILE_FORMAT.key: (FILE_FORMAT.key, "avro"), STATS_MODE.key: (STATS_MODE.key, "none")}
+        writer = f"{options.value(DATA_FILE_PREFIX)}-u-{user.replace('-s-', '-S-')}-s-{crc32(user.encode()) >> 1}-w-"
+        return cls._chosen(schema, options, own if avro else _of_level(options, 0), writer, table)
 
     @classmethod
     def _chosen(
@@ -183,7 +193,8 @@ def _modes(
 class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`.
 
-    The rows have the columns of `key_value_schema` and come in key order, also from file to file.
+    The rows have the columns of `key_value_schema` and come in key order, also from file to file. Rows that wait for
+    their buckets come in any order.
     """
 
     def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
