@@ -26,7 +26,7 @@ from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.units import Bucket, Unit, size_of
+from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.errors import (
     CommitUnknown,
     FormatError,
@@ -39,7 +39,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
+from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
@@ -59,7 +59,7 @@ _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""
 _POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
-OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE)
+OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE, POSTPONE_BUCKETS)
 """The options that one call may set."""
 
 _CHANGED: Final = "Others have changed its files each time. Compact again later."
@@ -88,11 +88,11 @@ def compact(
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed)
+            plan = run.plan(changed or None)
             if dry_run:
                 return run.expected(plan)
             changed = run.carry_out(plan)
-            if not changed:
+            if not changed and not plan.distributes:
                 break
     if run.failed:
         raise run.failed[0]
@@ -126,6 +126,11 @@ class _Plan:
     units: list[Unit]
     stale: list[Unit]
 
+    @property
+    def distributes(self) -> bool:
+        """Whether rows that waited get their buckets first, which are then planned."""
+        return any(isinstance(one, WaitingUnit) for one in (*self.units, *self.stale))
+
 
 @dataclass(slots=True)
 class _Run:
@@ -146,6 +151,7 @@ class _Run:
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
     target: int = 1
+    distributed: bool = False
 
     def plan(self, only: Collection[Bucket] | None) -> _Plan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
@@ -156,7 +162,8 @@ class _Run:
         scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
-        limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
+        how = {"full": self.full, "waiting": not self.distributed}
+        limits, found = plan_units(scan, self.runtime, self._wrong, only=only, **how)
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         self.target = limits.target
@@ -187,10 +194,11 @@ class _Run:
             self.done += part.landed
             self.counted += _counted(table.layout, [one.unit for one in part.landed], self.target)
         self.conflicts += len(changed)
+        self.distributed |= not changed
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
-        there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
+        there = 0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
             own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
             return own, min(_MOST_THREADS, os.cpu_count() or 1)

@@ -13,22 +13,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 
+from paimon_stream.commit.plan import collect
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
-from paimon_stream.compact.units import KeyedUnit, Merge, Unit, size_of
+from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.options import BUCKET, Options
 from paimon_stream.read.merged import MOST_RUNS
-from paimon_stream.read.rows import read_batches, section_batches, section_changes
+from paimon_stream.read.rows import read_batches, section_batches, section_changes, waiting_batches
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.message_files import data_files
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
+from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
 _NULL_CURE: Final = (
@@ -36,6 +44,8 @@ _NULL_CURE: Final = (
     "then compact again."
 )
 _PICKS: Final = 2
+_WAITING_BYTES: Final = 64 * 2**20
+"""The rows that a thread holds while it distributes them to their buckets."""
 
 
 class Stopped(Exception):
@@ -58,6 +68,11 @@ class Rewritten:
         """The files that are new, but for the changelog."""
         old = {one.file.file_name for one in self.unit.files}
         return [one for one in self.files if one.file_name not in old]
+
+    def paths(self, layout: Layout) -> Iterable[str]:
+        """The paths of the new files."""
+        folder = layout.bucket_folder(*self.unit.bucket[:2])
+        return (f"{folder}/{file.file_name}" for file in (*self.written, *self.changelog))
 
     def entries(self, kind: FileKind) -> list[ManifestEntry]:
         """The unit's files as DELETEs, or the new ones as ADDs."""
@@ -117,8 +132,7 @@ class Rewriter:
     def remove(self, made: Iterable[Rewritten]) -> None:
         """Removes the new files, which will not be published, and no others (RC11.4)."""
         for one in made:
-            folder = self._layout.bucket_folder(*one.unit.bucket[:2])
-            self._remove(f"{folder}/{file.file_name}" for file in (*one.written, *one.changelog))
+            self._remove(one.paths(self._layout))
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
@@ -277,6 +291,47 @@ class KeyedRewriter(Rewriter):
                 self._check_nulls(changes)
                 log(changes)
             yield from rows.to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed(Rewritten):
+    """Rows that have waited, in files of their buckets."""
+
+    messages: tuple[CommitMessage, ...] = ()
+
+    @classmethod
+    def of(cls, unit: WaitingUnit, messages: tuple[CommitMessage, ...]) -> "Distributed":
+        """What the messages say."""
+        files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
+        return cls(unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), messages=messages)
+
+    def paths(self, layout: Layout) -> Iterable[str]:
+        """See `Rewritten`."""
+        return data_files(layout, self.messages)
+
+    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+        names = {one.file_name for one in files}
+        made = collect(self.messages, table_buckets=0).append
+        return [one for one in (*made.entries, *made.changelog) if one.file.file_name in names]
+
+
+class Distributor(Rewriter):
+    """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md §4.3)."""
+
+    def rewrite(self, unit: Unit) -> Rewritten:
+        """See `Rewriter.rewrite`."""
+        assert isinstance(unit, WaitingUnit)
+        table, schema = self._scan.table, self._scan.schema
+        fields = tuple(replace(one, default_value=None) for one in schema.fields)  # a default is for new rows only
+        spec = WriteSpec(
+            storage=self._storage,
+            schema=replace(schema, fields=fields),
+            options=Options(table.options, {BUCKET.key: str(unit.buckets)}, table.location),
+            runtime=self._runtime,
+            buffer_bytes=_WAITING_BYTES,
+        )
+        batches = self._watched(waiting_batches(replace(self._scan, files=unit.files)), unit.size, unit.rows)
+        return Distributed.of(unit, write_keyed_task(spec, batches, first_sequence=unit.first).messages)
 
 
 class DaemonThreads(Executor):
