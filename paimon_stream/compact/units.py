@@ -104,6 +104,10 @@ class WaitingUnit(Unit):
     buckets: int
     first: int
 
+    def reads(self, target: int) -> tuple[int, int]:
+        """See `Unit`. Readers do not see rows that wait."""
+        return 0, self.buckets
+
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
         """Whether the bucket of its partition has newer rows than the plan knew, or is one of another number."""
         newest = max(file.max_sequence_number for file in files.values())
