@@ -119,17 +119,14 @@ def _little_memory() -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What one look at the table asks for. `stale` are units with files of a schema that is newer than the
-    table that was loaded: their rows would lose what is new in it."""
+    table that was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their
+    buckets, which are then planned."""
 
     scan: Scan
     limits: Thresholds | KeyedThresholds
     units: list[Unit]
     stale: list[Unit]
-
-    @property
-    def distributes(self) -> bool:
-        """Whether rows that waited get their buckets first, which are then planned."""
-        return any(isinstance(one, WaitingUnit) for one in (*self.units, *self.stale))
+    distributes: bool
 
 
 @dataclass(slots=True)
@@ -167,7 +164,8 @@ class _Run:
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         self.target = limits.target
-        return _Plan(scan=scan, limits=limits, units=units, stale=stale)
+        waits = any(isinstance(one, WaitingUnit) for one in found)
+        return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
 
     def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""

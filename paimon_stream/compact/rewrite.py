@@ -18,10 +18,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.commit.plan import collect
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.read.merged import MOST_RUNS
@@ -29,8 +27,6 @@ from paimon_stream.read.rows import read_batches, section_batches, section_chang
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
-from paimon_stream.table.layout import Layout
-from paimon_stream.table.message_files import data_files
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
@@ -56,12 +52,13 @@ class Stopped(Exception):
 class Rewritten:
     """A unit and the files that replace its files, in reading order. A file that only changes its level is
     in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors that were
-    applied, by the name of the data file."""
+    applied, by the name of the data file. `homes` are the buckets of files with rows that have waited."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
     changelog: tuple[DataFileMeta, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    homes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def written(self) -> list[DataFileMeta]:
@@ -69,24 +66,23 @@ class Rewritten:
         old = {one.file.file_name for one in self.unit.files}
         return [one for one in self.files if one.file_name not in old]
 
-    def paths(self, layout: Layout) -> Iterable[str]:
-        """The paths of the new files."""
-        folder = layout.bucket_folder(*self.unit.bucket[:2])
-        return (f"{folder}/{file.file_name}" for file in (*self.written, *self.changelog))
-
     def entries(self, kind: FileKind) -> list[ManifestEntry]:
         """The unit's files as DELETEs, or the new ones as ADDs."""
         if kind is FileKind.DELETE:
             return [replace(one, kind=kind) for one in self.unit.files]
-        return self._added(self.files)
+        return self.placed(self.files)
 
     def changelog_entries(self) -> list[ManifestEntry]:
         """The changelog's files as ADDs."""
-        return self._added(self.changelog)
+        return self.placed(self.changelog)
 
-    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        first = self.unit.files[0]
-        return [replace(first, kind=FileKind.ADD, file=file) for file in files]
+    def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+        """The new files as ADDs."""
+        first = replace(self.unit.files[0], kind=FileKind.ADD)
+        if not isinstance(self.unit, WaitingUnit):
+            return [replace(first, file=file) for file in files]
+        first = replace(first, total_buckets=self.unit.buckets)
+        return [replace(first, file=file, bucket=self.homes[file.file_name]) for file in files]
 
 
 class Rewriter:
@@ -132,7 +128,8 @@ class Rewriter:
     def remove(self, made: Iterable[Rewritten]) -> None:
         """Removes the new files, which will not be published, and no others (RC11.4)."""
         for one in made:
-            self._remove(one.paths(self._layout))
+            new = one.placed((*one.written, *one.changelog))
+            self._remove(self._layout.data_file(file.partition, file.bucket, file.file.file_name) for file in new)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
@@ -293,28 +290,6 @@ class KeyedRewriter(Rewriter):
             yield from rows.to_batches()
 
 
-@dataclass(frozen=True, slots=True)
-class Distributed(Rewritten):
-    """Rows that have waited, in files of their buckets."""
-
-    messages: tuple[CommitMessage, ...] = ()
-
-    @classmethod
-    def of(cls, unit: WaitingUnit, messages: tuple[CommitMessage, ...]) -> "Distributed":
-        """What the messages say."""
-        files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
-        return cls(unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), messages=messages)
-
-    def paths(self, layout: Layout) -> Iterable[str]:
-        """See `Rewritten`."""
-        return data_files(layout, self.messages)
-
-    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        names = {one.file_name for one in files}
-        made = collect(self.messages, table_buckets=0).append
-        return [one for one in (*made.entries, *made.changelog) if one.file.file_name in names]
-
-
 class Distributor(Rewriter):
     """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md §4.3)."""
 
@@ -331,7 +306,10 @@ class Distributor(Rewriter):
             buffer_bytes=_WAITING_BYTES,
         )
         batches = self._watched(waiting_batches(replace(self._scan, files=unit.files)), unit.size, unit.rows)
-        return Distributed.of(unit, write_keyed_task(spec, batches, first_sequence=unit.first).messages)
+        messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
+        files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
+        homes = {name: one.bucket for one in messages for name in one.file_names()}
+        return Rewritten(unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), homes=homes)
 
 
 class DaemonThreads(Executor):

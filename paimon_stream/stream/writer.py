@@ -277,11 +277,6 @@ class StreamWriter:
             return verdict
         return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
 
-    @property
-    def user(self) -> str:
-        """The commit user."""
-        return self._identity.user
-
     def table_for_driver(self) -> Table:
         """The table for a driver that itself writes the rows of this batch, in this process. Where requests
         take long, its new files are sent by `commit`, with the manifests."""
