@@ -12,11 +12,18 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import BadRowKind, InvalidOption
 from paimon_stream.format.avro_file import blocks_of
 from paimon_stream.merge.spec import KIND
 from paimon_stream.runtime import SimulatedClock, simulated
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import load_table
+from paimon_stream.write.key_task import write_keyed_task
+from paimon_stream.write.task import WriteSpec
 from tests.kits import waiting as kit
+from tests.kits.reading import batch_of
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 NAME = re.compile(r"data--u-(.+?)-s-(\d+)-w-[0-9a-f-]{36}-(\d+)\.avro")
@@ -76,6 +83,24 @@ def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clock
     assert len({one and (one[1], one[2]) for one in names}) == 1
     assert names[0] is not None and names[0][1] == "an-S-odd one"
     assert [int(one.file.file_name.split("-s-")[1].split("-")[0]) < 2**31 for one in kit.waiting(tmp_path / "t")]
+
+
+def test_files_are_in_the_order_in_which_they_were_published(tmp_path: Path) -> None:
+    """The batch that was written first is published last, and another attempt of it sees the other batch."""
+    kit.postponed(tmp_path / "t")
+    table = load_table(LocalStorage(str(tmp_path / "t")))
+
+    class Late:
+        def reached(self, phase: Phase, identifier: int) -> None:
+            if phase is Phase.STAGED and len(kit.files(tmp_path / "t")) == 0:
+                kit.write(tmp_path / "t", [("a", 1, "others")], user="other")
+
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, user="me")
+    messages = write_keyed_task(spec, [batch_of(table.schema, [("a", 1, "mine")])], first_sequence=0).messages
+    TableCommit(table, "me", observer=Late()).commit(1, messages)
+    assert ["-u-me-" in one.file.file_name for one in kit.waiting(tmp_path / "t")] == [False, True]
+    PaimonTable.load(str(tmp_path / "t")).compact()
+    assert kit.found(tmp_path / "t") == [("a", 1, "mine")]
 
 
 def test_large_batches_make_several_files_in_order(tmp_path: Path) -> None:
