@@ -19,6 +19,7 @@ from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
+    BUCKET,
     COMPACTION_DELETE_RATIO,
     COMPACTION_FILE_LIMIT,
     COMPACTION_MIN_FILES,
@@ -222,9 +223,10 @@ def plan_units(
 def _waiting(scan: Scan, only: Collection[Bucket] | None) -> list[Unit]:
     """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3)."""
     units: list[Unit] = []
+    default = max(scan.table.options.value(BUCKET), 0) or scan.table.options.value(POSTPONE_BUCKETS)
     for files in buckets(one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)):
         real = [one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition]
-        count = max((one.total_buckets for one in real), default=scan.table.options.value(POSTPONE_BUCKETS))
+        count = max((one.total_buckets for one in real), default=default)
         first = max((one.file.max_sequence_number for one in real), default=-1) + 1
         units.append(WaitingUnit(tuple(sorted(files, key=_age)), buckets=count, first=first))
     return units
