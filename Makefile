@@ -12,7 +12,7 @@
 #   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
-#   make lint types layers examples clean
+#   make lint types layers package examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
 # JOBS=2 processes; TESTS=… picks some.
@@ -142,6 +142,10 @@ format: .venv/.ready
 
 types: .venv/.ready
 	$(VENV)/mypy
+
+# The wheel, used as somebody does who installs it.
+package: .venv/.ready
+	$(VENV)/python .ci/package.py
 
 layers: .venv/.ready
 	$(VENV)/lint-imports

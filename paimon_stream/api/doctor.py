@@ -92,8 +92,6 @@ class _NotingReplayErrors(ReplayErrors):
 
 
 class _Doctor:
-    """One examination of one table."""
-
     def __init__(
         self,
         storage: Storage,

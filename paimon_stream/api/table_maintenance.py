@@ -192,7 +192,7 @@ class TableMaintenance(LoadedTable):
         dry_run = self._given.flag("dry_run", dry_run)
         max_paths = self._given.whole("max_paths", max_paths, least=0)
         self._given.function("progress", progress, optional=True)
-        return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
+        return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent)
 
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right.
@@ -201,7 +201,7 @@ class TableMaintenance(LoadedTable):
         that is broken becomes a finding, with its cure. Raises only `InvalidOption` and `StorageError`.
         """
         self._given.function("progress", progress, optional=True)
-        return verify(self._table, sample=sample, progress=progress)
+        return verify(self._table, sample=sample, progress=progress or silent)
 
     def compact(
         self,
@@ -259,7 +259,7 @@ class TableMaintenance(LoadedTable):
         `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
-        return compact_manifests(self._table, dry_run=dry_run, progress=progress)
+        return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
 
     def rebuild_index(self, *, dry_run: bool = True, progress: Progress = silent) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets with the keys of its files, and makes what is wrong

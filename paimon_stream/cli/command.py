@@ -8,7 +8,8 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -142,29 +143,26 @@ def _answer(session: Session, ask: Callable[[], Answer], *, debug: bool) -> Answ
     with _log_lines():
         try:
             return ask()
-        except PaimonStreamError as error:
-            if debug:
-                traceback.print_exc(file=sys.stderr)
-            return _refused(session.location, error)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception as defect:  # noqa: BLE001 - people get a line and programs a code, for any error
+        except Exception as error:  # noqa: BLE001 - people get a line and programs a code, for any error
             if debug:
                 traceback.print_exc(file=sys.stderr)
-            say(f"unexpected {type(defect).__name__}: {defect}. This is a defect. --debug shows where.")
-            return Answer(
-                document=_error_json(session.location, type(defect).__name__, str(defect), {}, DEFECT), code=DEFECT
-            )
+            return _failed(session.location, error)
 
 
-def _refused(location: str, error: PaimonStreamError) -> Answer:
-    code = code_of(error)
-    kind = type(error).__name__
-    facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
-    said = {key: value for key, value in facts.items() if not _is_said(value, error.message)}
-    more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
-    say(f"{kind}: {in_commands(error.message)}{more}")
-    return Answer(document=_error_json(location, kind, error.message, facts, code), code=code)
+def _failed(location: str, error: Exception) -> Answer:
+    kind, message, code, facts = type(error).__name__, str(error), DEFECT, dict[str, Any]()
+    if isinstance(error, PaimonStreamError):
+        code = code_of(error)
+        facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
+        said = {key: value for key, value in facts.items() if not _is_said(value, message)}
+        more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
+        say(f"{kind}: {in_commands(message)}{more}")
+    else:
+        say(f"unexpected {kind}: {message}. This is a defect. --debug shows where.")
+    document = {"type": kind, "message": message, "facts": facts, "exit_code": code}
+    return Answer(document={"table": shown_location(location), "error": document}, code=code)
 
 
 def _is_said(fact: object, message: str) -> bool:
@@ -173,22 +171,15 @@ def _is_said(fact: object, message: str) -> bool:
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 
-def _error_json(location: str, kind: str, message: str, facts: Mapping[str, Any], code: int) -> dict[str, Any]:
-    return {
-        "table": shown_location(location),
-        "error": {"type": kind, "message": message, "facts": facts, "exit_code": code},
-    }
-
-
-class _log_lines:
+@contextmanager
+def _log_lines() -> Iterator[None]:
     """Prints warnings of the package as lines on standard error while a command runs."""
-
-    def __enter__(self) -> None:
-        self._handler = _Said(logging.WARNING)
-        logging.getLogger("paimon_stream").addHandler(self._handler)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("paimon_stream").removeHandler(self._handler)
+    logger, handler = logging.getLogger("paimon_stream"), _Said(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class _Said(logging.Handler):

@@ -74,7 +74,6 @@ def compact(
 
 
 def _summary(report: CompactReport, *, done: bool) -> str:
-    """What has become of the files, or would become of them."""
     found = []
     if report.files_before:
         verb, about = ("became", "") if done else ("would become", "about ")

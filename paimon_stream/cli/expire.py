@@ -62,7 +62,6 @@ def expire(
 
 
 def _moment(text: str) -> dt.timedelta | dt.datetime:
-    """An age, or a time in UTC."""
     try:
         return age_or_time(text)
     except (ValueError, OverflowError):

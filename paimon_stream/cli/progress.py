@@ -51,8 +51,6 @@ def progress(console: Console | None = None) -> Iterator[ProgressCall]:
 
 
 class _Bars:
-    """One bar for each kind of work."""
-
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
@@ -64,16 +62,12 @@ class _Bars:
 
 
 class _Done(ProgressColumn):
-    """How much is done, and of how much."""
-
     def render(self, task: Task) -> Text:
         total = "?" if task.total is None else _amount(task.description, task.total)
         return Text(f"{_amount(task.description, task.completed)} of {total}")
 
 
 class _Rate(ProgressColumn):
-    """The number of items per second."""
-
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{_amount(task.description, speed)}/s")

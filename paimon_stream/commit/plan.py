@@ -15,6 +15,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
     DataFileMeta,
     FileKind,
+    FileSource,
     IndexFileMeta,
     IndexManifestEntry,
     ManifestEntry,
@@ -23,6 +24,7 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.table.row_ids import ROW_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,3 +186,18 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
         following[where] = last
         entries.append(replace(entry, file=file.numbered(first, last)))
     return replace(changes, entries=tuple(entries))
+
+
+def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
+    """The changes of this snapshot of a table with row tracking, and the id of the row after them (table-kinds.md
+    §5.1). New rows get ids from `first` on, in the order of the entries, and the snapshot as their sequence number.
+    Compacted rows bring their ids along."""
+    entries: list[ManifestEntry] = []
+    for entry in changes.entries:
+        file = entry.file
+        is_new = entry.kind is FileKind.ADD and file.file_source == FileSource.APPEND
+        if is_new and file.first_row_id is None and ROW_ID not in (file.write_cols or ()):
+            entry = replace(entry, file=replace(file.numbered(snapshot, snapshot), first_row_id=first))
+            first += file.row_count
+        entries.append(entry)
+    return replace(changes, entries=tuple(entries)), first

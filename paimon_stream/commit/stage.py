@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from paimon_stream.commit.index_changes import apply_index_changes
-from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.plan import Base, Changes, with_row_ids
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.stats import schema_of_statistics
+from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
@@ -78,6 +79,7 @@ class Stager:
         self._options = table.options
         self._partition_types = table.partition_types
         self._limits = MergeLimits.of(table.options)
+        self._tracked = table.options.value(ROW_TRACKING)
         self._bucketed = not table.is_bucket_unaware
         self._joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests)
 
@@ -99,6 +101,10 @@ class Stager:
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
+        before = base.snapshot
+        next_row_id = (before.next_row_id if before is not None else None) or 0
+        if self._tracked:
+            changes, next_row_id = with_row_ids(changes, next_row_id, base.id + 1)
         delta_metas = writer.write(changes.entries, names)
         base_list, delta_list = names.next("manifest-list"), names.next("manifest-list")
         base_size = writer.write_list(base_list, base_metas)
@@ -106,7 +112,6 @@ class Stager:
         changelog_metas = writer.write(changes.changelog, names)
         changelog_list = names.next("manifest-list") if changes.changelog else None
         changelog_size = None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
-        before = base.snapshot
         marks = [one.watermark for one in (request, before) if one is not None and one.watermark is not None]
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
@@ -128,7 +133,7 @@ class Stager:
             watermark=max(marks, default=None),  # they never go back (semantics.md §1.5)
             statistics=request.statistics or self._statistics(before, schema_id),
             properties=MappingProxyType(dict(request.properties)),
-            next_row_id=(before.next_row_id if before is not None else None) or 0,
+            next_row_id=next_row_id,
         )
         self._storage.together([*attempts.beside, files.flush])  # from here on the snapshot may be published
         return Staged(

@@ -179,24 +179,27 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[Run]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
-    newest: list[ManifestEntry] = []
-    levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
-    for one in files:
-        (levels[one.file.level] if one.file.level else newest).append(one)
-    newest.sort(key=_age)
-    runs = [Run(0, one.file.file_size, (one,)) for one in newest]
-    order = row_order(types)
-    for level, found in sorted(levels.items()):
-        found.sort(key=lambda one: order(one.file.min_key))
+    runs, order = _runs(files), row_order(types)
+    for i, run in enumerate(runs):
+        found = sorted(run.files, key=lambda one: order(one.file.min_key)) if run.level else run.files
         for lower, upper in pairwise(found):
             if order(lower.file.max_key) >= order(upper.file.min_key):
                 raise FormatError(
                     f"The keys of {lower.file.file_name} and {upper.file.file_name} overlap, but both are on "
-                    f"level {level}, where no two files may have the same keys. Two compactions ran at the "
+                    f"level {run.level}, where no two files may have the same keys. Two compactions ran at the "
                     "same time. Roll the table back to before them, and let only one job compact it."
                 )
-        runs.append(Run(level, size_of(found), tuple(found)))
+        runs[i] = replace(run, files=tuple(found))
     return runs
+
+
+def _runs(files: Iterable[ManifestEntry]) -> list[Run]:
+    """The same, without a look at the keys: the files of a run come in any order."""
+    levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
+    for one in files:
+        levels[one.file.level].append(one)
+    newest = [Run(0, one.file.file_size, (one,)) for one in sorted(levels.pop(0, ()), key=_age)]
+    return newest + [Run(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())]
 
 
 def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
@@ -206,19 +209,7 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
 
 def asks(files: Iterable[ManifestEntry], limits: "KeyedThresholds") -> bool:
     """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is cheap."""
-    found = sorted(files, key=_age)
-    runs = [Run(0, one.file.file_size) for one in found if not one.file.level]
-    levels: defaultdict[int, int] = defaultdict(int)
-    for one in found:
-        levels[one.file.level] += one.file.file_size
-    runs += [Run(level, size) for level, size in sorted(levels.items()) if level]
-    return pick(runs, limits) is not None
-
-
-def depth(files: Iterable[ManifestEntry]) -> int:
-    """The number of sorted runs of a bucket."""
-    levels = [one.file.level for one in files]
-    return levels.count(0) + len(set(levels) - {0})
+    return pick(_runs(files), limits) is not None
 
 
 # -- picks ------------------------------------------------------------------------------------------

@@ -21,12 +21,13 @@ import pyarrow as pa
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
-from paimon_stream.options import BUCKET, Options
+from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
 from paimon_stream.read.rows import read_batches, section_batches, section_changes, waiting_batches
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
@@ -97,7 +98,11 @@ class Rewriter:
         self._storage = scan.table.storage
         self._runtime = runtime
         self._layout = scan.table.layout
-        self._settings = DataFileSettings.of(scan.schema, scan.table.options, scan.table.location)
+        schema, self._write_columns = scan.schema, None
+        if scan.table.options.value(ROW_TRACKING):
+            schema = tracked(scan.schema)
+            self._scan, self._write_columns = replace(scan, columns=schema.fields), schema.field_names
+        self._settings = DataFileSettings.of(schema, scan.table.options, scan.table.location)
         self._stopped = threading.Event()
 
     def rewrite(self, unit: Unit) -> Rewritten:
@@ -114,6 +119,7 @@ class Rewriter:
         except BaseException as why:
             self._remove(writer.abort(why))
             raise
+        files = tuple(replace(one, write_cols=self._write_columns) for one in files)
         return Rewritten(unit, _numbered(files, unit.files[0].file.min_sequence_number), vectors=self._applied(unit))
 
     def _applied(self, unit: Unit) -> dict[str, Vector]:

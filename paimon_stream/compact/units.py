@@ -91,9 +91,9 @@ class KeyedUnit(Unit):
 
     def reads(self, target: int) -> tuple[int, int]:
         """See `Unit`."""
-        levels, gone = [one.file.level for one in self.in_bucket], {one.identity for one in self.files}
+        gone = {one.identity for one in self.files}
         left = {one.file.level for one in self.in_bucket if one.identity not in gone}
-        return levels.count(0) + len({*levels} - {0}), len({*left, self.level})
+        return depth(self.in_bucket), len({*left, self.level})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,12 @@ class WaitingUnit(Unit):
 def bucket_of(entry: ManifestEntry) -> Bucket:
     """Where a file is. Files of a table without buckets are in bucket 0 of −1."""
     return entry.partition, entry.bucket, entry.total_buckets
+
+
+def depth(files: Iterable[ManifestEntry]) -> int:
+    """The number of sorted runs of a bucket."""
+    levels = [one.file.level for one in files]
+    return levels.count(0) + len({*levels} - {0})
 
 
 def size_of(files: Iterable[ManifestEntry]) -> int:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import MAX_LENGTH, PLAIN, DataField, DataType, TypeRoot, arrow_type
 
 TWELVE_BYTES: Final = pa.binary(12)
 """The Arrow type of an INT96 column while its values are bytes."""
@@ -16,16 +16,8 @@ TWELVE_BYTES: Final = pa.binary(12)
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 JULIAN_EPOCH: Final = 2_440_588
 
-_PLAIN: Final = {
-    pa.bool_(): TypeRoot.BOOLEAN,
-    pa.int8(): TypeRoot.TINYINT,
-    pa.int16(): TypeRoot.SMALLINT,
-    pa.int32(): TypeRoot.INT,
-    pa.int64(): TypeRoot.BIGINT,
-    pa.float32(): TypeRoot.FLOAT,
-    pa.float64(): TypeRoot.DOUBLE,
-    pa.date32(): TypeRoot.DATE,
-}
+_WITH_PRECISION: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.TIME)
+_PLAIN: Final = {arrow: root for root, arrow in PLAIN.items() if root not in _WITH_PRECISION}
 
 
 def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:

@@ -203,10 +203,10 @@ def _data_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlo
 
 
 def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
-    while cursor.position < cursor.size:
+    while cursor.at < cursor.size:
         count, packed = cursor.long(), cursor.take(cursor.long())
         if cursor.take(_SYNC_SIZE) != sync:
-            raise cursor.corrupt(f"the block that ends at byte {cursor.position} is damaged")
+            raise cursor.corrupt(f"the block that ends at byte {cursor.at} is damaged")
         if count < 0:
             raise cursor.corrupt(f"a block claims {count} records")
         yield AvroBlock(count, packed)
@@ -223,15 +223,8 @@ class _Cursor(ByteCursor):
         self.path = path
         self.size = len(data)
 
-    @property
-    def position(self) -> int:
-        return self._at
-
-    def take(self, size: int) -> bytes:
-        return self._take(size)
-
     def long(self) -> int:
-        return unzigzag(self._varint())
+        return unzigzag(self.varint())
 
     def corrupt(self, why: str) -> CorruptMetadata:
         return corrupt(self.path, self.size, why)
@@ -247,11 +240,11 @@ class _SourceCursor(_Cursor):
         self.size = int(source.size())
         self._source = source
 
-    def _take(self, size: int) -> bytes:
-        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self._at else b""
+    def take(self, size: int) -> bytes:
+        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self.at else b""
         if len(taken) != size:
             raise self.corrupt(self.cut_off)
-        self._at += size
+        self.at += size
         return taken
 
 
@@ -280,7 +273,7 @@ def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
         # A CRC-32 of the plain bytes follows, big endian.
         plain = decompressed(codec, packed[:-4], limit)
     except ValueError as why:
-        raise cursor.corrupt(f"the block that ends at byte {cursor.position} {why}") from None
+        raise cursor.corrupt(f"the block that ends at byte {cursor.at} {why}") from None
     if zlib.crc32(plain).to_bytes(4, "big") != packed[-4:]:
         raise cursor.corrupt("the checksum of a block is wrong")
     return plain

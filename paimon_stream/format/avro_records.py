@@ -141,7 +141,7 @@ def _checked_schemas(text: str, wanted: bytes, size: int, path: str) -> _Schemas
 def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
     """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files of a table
     have few different schemas, and checking one takes longer than reading a small file."""
-    items, meant = without_logical_types(text), json.loads(wanted)
+    items, meant = _without(parse_json(text)), json.loads(wanted)
     written = parsed_array(items, _MOST_EMPTY)
     problem = _misfit(meant, written["items"])
     if problem:
@@ -271,12 +271,8 @@ def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
     return parsed
 
 
-def without_logical_types(text: str) -> Any:
-    """The schema with this text, without logical types: values are wanted as they are stored. Raises `ValueError`."""
-    return _without(parse_json(text))
-
-
 def _without(node: Any) -> Any:
+    """The schema without logical types: values are wanted as they are stored."""
     if isinstance(node, dict):
         return {key: _without(value) for key, value in node.items() if key != "logicalType"}
     if isinstance(node, list):

@@ -169,16 +169,13 @@ class _Source(ByteCursor):
 
     @property
     def left(self) -> int:
-        return len(self._data) - self._at
-
-    def take(self, size: int) -> bytes:
-        return self._take(size)
+        return len(self._data) - self.at
 
     def number(self, form: str) -> int:
-        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+        return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
     def shorts(self, count: int) -> Positions:
-        return np.frombuffer(self._take(2 * count), "<u2").astype(np.int64)
+        return np.frombuffer(self.take(2 * count), "<u2").astype(np.int64)
 
     def _error(self, why: str) -> ValueError:  # type: ignore[override]
         return ValueError(why)

@@ -4,7 +4,7 @@ Partition rows, keys and the rows of statistics are kept as the *serialized* Bin
 arity as four bytes, big endian, then the row (format.md §5.6).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -65,29 +65,16 @@ class DataFileMeta:
     write_cols: tuple[str, ...] | None = None
 
     def numbered(self, first: int, last: int) -> "DataFileMeta":
-        """The same file with other sequence numbers. Several times faster than `dataclasses.replace`."""
-        return DataFileMeta(
-            file_name=self.file_name,
-            file_size=self.file_size,
-            row_count=self.row_count,
-            min_key=self.min_key,
-            max_key=self.max_key,
-            key_stats=self.key_stats,
-            value_stats=self.value_stats,
-            min_sequence_number=first,
-            max_sequence_number=last,
-            schema_id=self.schema_id,
-            level=self.level,
-            extra_files=self.extra_files,
-            creation_time=self.creation_time,
-            delete_row_count=self.delete_row_count,
-            embedded_file_index=self.embedded_file_index,
-            file_source=self.file_source,
-            value_stats_cols=self.value_stats_cols,
-            external_path=self.external_path,
-            first_row_id=self.first_row_id,
-            write_cols=self.write_cols,
-        )
+        """The same file with other sequence numbers. Faster than `dataclasses.replace`."""
+        made = object.__new__(DataFileMeta)
+        for name in _NAMES:
+            object.__setattr__(made, name, getattr(self, name))
+        object.__setattr__(made, "min_sequence_number", first)
+        object.__setattr__(made, "max_sequence_number", last)
+        return made
+
+
+_NAMES: Final = tuple(one.name for one in fields(DataFileMeta))
 
 
 class DeletionRange(NamedTuple):

@@ -86,15 +86,12 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
 class _Reader(ByteCursor):
     """Reads Thrift's compact protocol without knowing what the structs mean."""
 
-    cut_off = "its footer is cut off"
-    damaged = "its footer is damaged"
-
     def struct(self, depth: int = 0) -> Struct:
         made: Struct = {}
         field = 0
-        while (head := self._take(1)[0]) != _STOP:
+        while (head := self.take(1)[0]) != _STOP:
             kind = head & 15
-            field = field + (head >> 4) if head >> 4 else unzigzag(self._varint())
+            field = field + (head >> 4) if head >> 4 else unzigzag(self.varint())
             made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth))
         return made
 
@@ -102,17 +99,17 @@ class _Reader(ByteCursor):
         if depth > _DEEPEST:
             raise FormatError(self.damaged)
         if kind in _INTEGERS:
-            return unzigzag(self._varint())
+            return unzigzag(self.varint())
         match kind:
             case 1 | 2 | 3:
-                return self._take(1)
+                return self.take(1)
             case 7:
-                return self._take(8)
+                return self.take(8)
             case 8:
-                return self._take(self._varint())
+                return self.take(self.varint())
             case 9 | 10:
-                head = self._take(1)[0]
-                count = self._varint() if head >> 4 == 15 else head >> 4
+                head = self.take(1)[0]
+                count = self.varint() if head >> 4 == 15 else head >> 4
                 return head & 15, [self._value(head & 15, depth + 1) for _ in range(count)]
             case 12:
                 return self.struct(depth + 1)

@@ -4,6 +4,7 @@ readers of Avro, Thrift and ORC share, advances over what is there."""
 import bz2
 import lzma
 import zlib
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
             case "zstandard":
                 plain = _zstd(packed, limit)
             case "snappy":
-                size = varint(packed)
+                size = ByteCursor(packed).varint()
                 _check(size, limit)
                 plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
             case "bzip2":
@@ -46,7 +47,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
                 plain = _whole(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
             case _:
                 raise LookupError(codec)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as wrong:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, FormatError) as wrong:
         raise ValueError("does not decompress") from wrong
     _check(len(plain), limit)
     return plain
@@ -102,48 +103,42 @@ def _zstd_size(packed: bytes) -> int | None:
     return size + 256 if width == 2 else size
 
 
-def varint(data: bytes) -> int:
-    """The number at the beginning of the bytes, seven bits in each, lowest first. Raises `ValueError`."""
-    number = shift = 0
-    for byte in data[:10]:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return number
-    raise ValueError("does not decompress")
-
-
 class ByteCursor:
-    """Reads bytes from the beginning. Subclasses define the messages for too few bytes (`cut_off`) and for a
-    number that does not end (`damaged`)."""
+    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number that
+    does not end. They are those of a footer; subclasses that read other bytes define their own."""
 
-    cut_off: ClassVar[str]
-    damaged: ClassVar[str]
+    cut_off: ClassVar[str] = "its footer is cut off"
+    damaged: ClassVar[str] = "its footer is damaged"
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self.at = 0
 
-    def _take(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
         """The next `size` bytes. Raises `FormatError`."""
-        end = self._at + size
+        end = self.at + size
         if size < 0 or end > len(self._data):
             raise self._error(self.cut_off)
-        taken = self._data[self._at : end]
-        self._at = end
+        taken = self._data[self.at : end]
+        self.at = end
         return taken
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
         """The next number, stored as seven bits per byte, lowest bits first. Raises `FormatError`."""
         made = shift = 0
         while True:
-            byte = self._take(1)[0]
+            byte = self.take(1)[0]
             made |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return made
             if shift > 63:
                 raise self._error(self.damaged)
+
+    def varints(self) -> Iterator[int]:
+        """All numbers up to the end. Raises `FormatError`."""
+        while self.at < len(self._data):
+            yield self.varint()
 
     def _error(self, why: str) -> FormatError:
         return FormatError(why)

@@ -1,8 +1,9 @@
 """The snapshot file: its value, the conversion to and from JSON (format.md §3), and the marks of a stream."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NewType
@@ -17,8 +18,6 @@ BATCH_IDENTIFIER: Final = 2**63 - 1
 """The commit identifier of every batch commit; no stream uses it (semantics.md R1.2)."""
 
 VERSION: Final = 3
-_BREAK: Final = ",\n"
-_text: Final = json.JSONEncoder(ensure_ascii=False).encode  # runs in C; an encoder that indents does not
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -33,9 +32,12 @@ class CommitKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot. Names of lists and manifests are file names in `manifest/`. Sizes are bytes, None if the
-    writer left them out. `time_millis` and `watermark` are epoch milliseconds."""
+    """One snapshot; the fields are in the order in which Java writes them. Names of lists and manifests are file names
+    in `manifest/`. Sizes are bytes, None if the writer left them out. `time_millis` and `watermark` are epoch
+    milliseconds."""
 
+    version: int = VERSION
+    uuid: str | None = None
     id: SnapshotId
     schema_id: int
     base_manifest_list: str
@@ -56,9 +58,7 @@ class Snapshot:
     statistics: str | None = None
     properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES)
     next_row_id: int | None = None
-    uuid: str | None = None
     operation: str | None = None
-    version: int = VERSION
 
     @property
     def nonce(self) -> str:
@@ -90,32 +90,19 @@ class SnapshotRef:
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 
 
-# Attribute, JSON key and JSON type, in the order in which Java writes them; True if the key is always present.
-_FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
-    ("version", "version", int, True),
-    ("uuid", "uuid", str, False),
-    ("id", "id", int, True),
-    ("schema_id", "schemaId", int, True),
-    ("base_manifest_list", "baseManifestList", str, True),
-    ("base_manifest_list_size", "baseManifestListSize", int, False),
-    ("delta_manifest_list", "deltaManifestList", str, True),
-    ("delta_manifest_list_size", "deltaManifestListSize", int, False),
-    ("changelog_manifest_list", "changelogManifestList", str, False),
-    ("changelog_manifest_list_size", "changelogManifestListSize", int, False),
-    ("index_manifest", "indexManifest", str, False),
-    ("commit_user", "commitUser", str, True),
-    ("commit_identifier", "commitIdentifier", int, True),
-    ("commit_kind", "commitKind", str, True),
-    ("time_millis", "timeMillis", int, True),
-    ("total_record_count", "totalRecordCount", int, True),
-    ("delta_record_count", "deltaRecordCount", int, True),
-    ("changelog_record_count", "changelogRecordCount", int, False),
-    ("watermark", "watermark", int, False),
-    ("statistics", "statistics", str, False),
-    ("properties", "properties", dict, False),
-    ("next_row_id", "nextRowId", int, False),
-    ("operation", "operation", str, False),
-)
+def _form(one: Field[Any]) -> tuple[str, str, type, bool]:
+    """The attribute, the JSON key and the JSON type of a field; True if the key is always present."""
+    key = re.sub("_(.)", lambda found: found[1].upper(), one.name)
+    required = one.name == "version" or (one.default is MISSING and one.default_factory is MISSING)
+    return one.name, key, _TYPES[one.type], required
+
+
+_TYPES: Final[dict[Any, type]] = {
+    **dict.fromkeys((int, int | None, SnapshotId), int),
+    **dict.fromkeys((str, str | None, CommitKind), str),
+    Mapping[str, str]: dict,
+}
+_FIELDS: Final = tuple(_form(one) for one in fields(Snapshot))
 _NAMES: Final = ("base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics")
 _KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
@@ -123,7 +110,7 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
-    lines = []
+    node: dict[str, Any] = {}
     for attribute, key, _, always in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
@@ -131,14 +118,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         elif isinstance(value, Mapping):
             value = dict(value) or None
         if always or value is not None:
-            text = _object(value) if isinstance(value, dict) else _text(value)
-            lines.append(f'  "{key}" : {text}')
-    return f"{{\n{_BREAK.join(lines)}\n}}".encode()
-
-
-def _object(values: dict[str, Any]) -> str:
-    lines = [f"    {_text(key)} : {_text(value)}" for key, value in values.items()]
-    return f"{{\n{_BREAK.join(lines)}\n  }}"
+            node[key] = value
+    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
 def _fits(number: Any) -> bool:

@@ -33,11 +33,6 @@ class ColumnStats:
     max: Any
     null_count: int | None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing at all is known."""
-        return self.min is None and self.max is None and self.null_count is None
-
 
 NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
 
@@ -114,8 +109,8 @@ def encode_stats(
     """
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
-    if dense and any(stats.is_empty for _, stats in pairs):
-        pairs = [(one, stats) for one, stats in pairs if not stats.is_empty]
+    if dense and NO_STATS in column_stats:
+        pairs = [(one, stats) for one, stats in pairs if stats != NO_STATS]
         names = tuple(one.name for one, _ in pairs)
     return _simple_stats([one.type for one, _ in pairs], [stats for _, stats in pairs]), names
 

@@ -3,6 +3,7 @@
 Every type of the format can be read here. The writer decides which types can be *written* (`write/conform.py`).
 """
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -12,7 +13,6 @@ import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.json_text import integer, optional_text
-from paimon_stream.format.type_tokens import END, TypeTokens
 
 MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
@@ -43,7 +43,7 @@ class TypeRoot(Enum):
     ROW = "ROW"
 
 
-_PLAIN: Final = {
+PLAIN: Final = {
     TypeRoot.BOOLEAN: pa.bool_(),
     TypeRoot.TINYINT: pa.int8(),
     TypeRoot.SMALLINT: pa.int16(),
@@ -58,6 +58,8 @@ _PLAIN: Final = {
     TypeRoot.DATE: pa.date32(),
     TypeRoot.TIME: pa.time32("ms"),
 }
+"""The Arrow types of the types that have one, whatever their precision."""
+
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
@@ -242,13 +244,25 @@ def _check_depth(depth: int) -> None:
         raise CorruptMetadata(f"A type is nested more than {DEEPEST} deep.")
 
 
-class _SqlType(TypeTokens):
+_END: Final = ""
+"""What follows the last token."""
+
+_TOKEN: Final = re.compile(r"\s*(`[^`]*`|[<>(),]|[^\s<>(),`]+|`)")
+"""One part of a type's text. The alternatives begin with different characters, so no text is read twice."""
+
+
+class _SqlType:
     """The text of a type, read token by token."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [found[1] for found in _TOKEN.finditer(text.strip())]
+        self._at = 0
 
     def whole(self, depth: int) -> "DataType":
         """The type that makes up the whole text. `depth` is the number of types around it."""
         made = self._type(depth)
-        if self._peek() != END:
+        if self._peek() != _END:
             raise self._wrong()
         return made
 
@@ -331,6 +345,31 @@ class _SqlType(TypeTokens):
         self._takes("NULL")
         return True
 
+    def _takes(self, *words: str) -> bool:
+        """Whether these words come next, in any letter case. If so, they are skipped."""
+        end = self._at + len(words)
+        if tuple(one.upper() for one in self._tokens[self._at : end]) != words:
+            return False
+        self._at = end
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._takes(token):
+            raise self._wrong()
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else _END
+
+    def _next(self) -> str:
+        token = self._peek()
+        if token == _END:
+            raise self._wrong()
+        self._at += 1
+        return token
+
+    def _wrong(self) -> CorruptMetadata:
+        return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
+
 
 def arrow_type(type_: "DataType") -> pa.DataType:
     """The type in memory: the Arrow type of its columns (format.md §2.5)."""
@@ -349,7 +388,7 @@ def arrow_type(type_: "DataType") -> pa.DataType:
         case TypeRoot.ROW:
             return pa.struct([_arrow_field(field.name, field.type) for field in type_.fields])
         case root:
-            return _PLAIN[root]
+            return PLAIN[root]
 
 
 def _arrow_field(name: str, type_: "DataType") -> pa.Field:

@@ -79,26 +79,19 @@ class AfterCommit:
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
-        try:
-            self._last = snapshot
-            if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
-                write_consumer(table.storage, escape_user(snapshot.commit_user), snapshot.id)
-            if not table.options.value(WRITE_ONLY):
-                self._maintain(table, snapshot, latest=snapshot.id)
-        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
-            self._failed(table, why)
+        self._last = snapshot
+        self._tried(table, lambda: self._maintain(table, made=snapshot))
 
     def after_nothing(self, table: Table) -> None:
         """Like a call, after a batch that made no snapshot: others may have made some, and time has passed."""
-        try:
-            if not table.options.value(WRITE_ONLY):
-                self._maintain(table, self._last, latest=None)
-        except Exception as why:  # noqa: BLE001  a batch without rows is done all the same
-            self._failed(table, why)
+        self._tried(table, lambda: self._maintain(table, made=None))
 
-    def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
-        if self._worker is not None and self._worker.is_alive():
-            return  # the work after an earlier batch goes on
+    def _maintain(self, table: Table, made: Snapshot | None) -> None:
+        if made is not None and table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
+            write_consumer(table.storage, escape_user(made.commit_user), made.id)
+        if table.options.value(WRITE_ONLY) or (self._worker is not None and self._worker.is_alive()):
+            return  # other jobs do it, or the work after an earlier batch goes on
+        last, latest = self._last, None if made is None else made.id
         tags = self._tags_are_due(table, last)
         partitions = False
         try:
@@ -158,7 +151,7 @@ class AfterCommit:
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
-        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest=oldest, latest=latest)
+        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest, latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""
@@ -201,7 +194,7 @@ class AfterCommit:
         """Does it. If it fails, the rest is done all the same."""
         try:
             act()
-        except Exception as why:  # noqa: BLE001  the commit stands
+        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
             self._failed(table, why)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:

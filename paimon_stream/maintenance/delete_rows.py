@@ -86,7 +86,6 @@ def delete_rows(
 
 
 def _check(table: Table) -> None:
-    """Raises `UnsupportedFeature`."""
     check_table_kind(table)
     if table.schema.primary_keys:
         raise UnsupportedFeature(

@@ -5,7 +5,6 @@ their newest batch was prepared (R1.7, R8.3), so that a stream that comes back f
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +17,11 @@ from paimon_stream.maintenance.consumers import consumers
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import (
     CHANGELOG_NUM_RETAINED_MAX,
     CHANGELOG_NUM_RETAINED_MIN,
     CHANGELOG_TIME_RETAINED,
     CONSUMER_CHANGELOG_ONLY,
-    FILE_OPERATION_THREADS,
     SNAPSHOT_EXPIRE_LIMIT,
     SNAPSHOT_NUM_RETAINED_MAX,
     SNAPSHOT_NUM_RETAINED_MIN,
@@ -58,7 +55,7 @@ class ExpireReport(Report):
     that could not be deleted and stay as orphans. `impossible` counts the files to delete whose name, bucket
     or partition the table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is
     the oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete` is
-    false if time ran out before the end, or a rollback began."""
+    false if a rollback began before the end."""
 
     location: str
     snapshots: tuple[int, ...] = ()
@@ -87,12 +84,11 @@ class Retention:
         cls,
         options: Options,
         now_millis: int,
-        *,
+        table: str,
         retain_max: int | None = None,
         retain_min: int | None = None,
         older_than: Moment | None = None,
         max_deletes: int | None = None,
-        table: str,
     ) -> "Retention":
         """The given values, with the table's options for those that are missing. `table` is the location, for
         messages. Raises `InvalidOption`."""
@@ -132,31 +128,22 @@ def expire_snapshots(
     protect_streams: bool = True,
     user: str | None = None,
     last_of_user: int | None = None,
-    time_limit: float | None = None,
-    storage: Storage | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots`
-    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds
-    no further snapshot is started. `progress` is called with the number of snapshots done.
+    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. `progress` is called with the
+    number of snapshots done.
 
     It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run
     that was killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a
     snapshot or tag that cannot be read, and `CommitContended` while a rollback is under way.
     """
-    used, clock = storage or table.storage, (runtime or system()).clock
+    used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
-    _refuse_long_changelog(table, used, dry_run)
-    retention = Retention.of(
-        table.options,
-        clock.now_millis(),
-        retain_max=retain_max,
-        retain_min=retain_min,
-        older_than=older_than,
-        max_deletes=max_deletes,
-        table=used.location,
-    )
+    _refuse_long_changelog(table, dry_run)
+    limits = (retain_max, retain_min, older_than, max_deletes)
+    retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
     if not dry_run:
         refuse_while_pinned(used, "nothing was expired")
     snapshots = SnapshotStore(used, runtime)
@@ -165,29 +152,21 @@ def expire_snapshots(
     if newest is None or not ids:
         return ExpireReport(location=used.location, dry_run=dry_run)
     earliest = ids[0]
-    end = _end(used, snapshots, table.options, retention, ids, newest.id)
+    end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > earliest and protect_streams:
         end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
-    remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
-    cleaner = Cleaner(table=table, storage=used, snapshots=snapshots, remover=remover, clock=clock)
+    cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > earliest:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
     complete = True
-
-    def late() -> bool:
-        return time_limit is not None and clock.monotonic() - started > time_limit
-
     left_over: int | None = earliest
     try:
         if not dry_run:
             for run, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(run, following, resumed=True)
-        for group in _groups(used, snapshots, ids, end):
-            if late():
-                complete = False
-                break
-            begun = cleaner.begin(group, newest, late)
+        for group in _groups(snapshots, ids, end):
+            begun = cleaner.begin(group, newest)
             gone += [one.id for one in begun.mine]
             if begun.gone:
                 left_over = group[begun.gone].id
@@ -196,18 +175,17 @@ def expire_snapshots(
                 progress("snapshots", len(gone), sum(one < end for one in ids))
             if begun.stopped:
                 _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
-            if begun.stopped or (begun.gone < len(group) - 1 and late()):
                 complete = False
                 break
     finally:
         if not dry_run:
-            left_over = _write_earliest(used, snapshots, bool(gone))
+            left_over = _write_earliest(snapshots, bool(gone))
     return ExpireReport(
         location=used.location,
         snapshots=tuple(gone),
-        files=dict(+Counter(remover.removed)),
-        left=remover.left,
-        impossible=remover.impossible,
+        files=dict(+cleaner.remover.removed),
+        left=cleaner.remover.left,
+        impossible=cleaner.remover.impossible,
         earliest=left_over,
         latest=newest.id,
         dry_run=dry_run,
@@ -217,27 +195,18 @@ def expire_snapshots(
 
 
 def expiry_is_due(
-    table: Table,
-    snapshots: SnapshotStore,
-    runtime: Runtime,
-    *,
-    oldest: Snapshot | None = None,
-    latest: int | None = None,
+    table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
     """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent it.
 
-    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows them. With both,
-    nothing is read. Raises `InvalidOption`, `StorageError`.
+    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows it; then nothing is
+    read. Raises `InvalidOption`, `StorageError`.
     """
-    retention = Retention.of(table.options, runtime.clock.now_millis(), table=table.location)
+    retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
     latest = snapshots.latest_id() if latest is None else latest
-    earliest = snapshots.earliest_id() if oldest is None else oldest.id
-    if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
+    if latest is None or latest - retention.least + 1 <= oldest.id:
         return False
-    if earliest < latest - retention.most + 1:
-        return True
-    oldest = oldest or snapshots.find(earliest)
-    return oldest is not None and oldest.time_millis < retention.cutoff_millis
+    return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
 def changelog_outlives(options: Options) -> tuple[str, str] | None:
@@ -254,12 +223,12 @@ def changelog_outlives(options: Options) -> tuple[str, str] | None:
     return None
 
 
-def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> None:
+def _refuse_long_changelog(table: Table, dry_run: bool) -> None:
     outlives = changelog_outlives(table.options)
     if outlives is not None:
         longer, shorter = outlives
         if not dry_run:  # notes of before the options were set so would refuse tags for ever
-            ExpiringNotes(storage).abandon(f"{longer!r} is above {shorter!r}")
+            ExpiringNotes(table.storage).abandon(f"{longer!r} is above {shorter!r}")
         raise UnsupportedFeature(
             f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
             f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "
@@ -269,14 +238,7 @@ def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> Non
         )
 
 
-def _end(
-    storage: Storage,
-    snapshots: SnapshotStore,
-    options: Options,
-    retention: "Retention",
-    ids: Sequence[int],
-    latest: int,
-) -> int:
+def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
@@ -284,10 +246,10 @@ def _end(
     if end <= earliest:
         return earliest
     if not options.value(CONSUMER_CHANGELOG_ONLY):
-        end = min((end, *consumers(storage).values()))
+        end = min((end, *consumers(snapshots.storage).values()))
     judged = [one for one in ids if lowest <= one < end]
     for some in in_groups(judged, AT_ONCE):
-        found = storage.together([partial(snapshots.find, one) for one in some])
+        found = snapshots.storage.together([partial(snapshots.find, one) for one in some])
         for snapshot_id, one in zip(some, found, strict=True):
             if one is not None and retention.cutoff_millis <= one.time_millis:
                 return snapshot_id
@@ -319,13 +281,13 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
     return min(least)
 
 
-def _groups(storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
+def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
     """The snapshots below `end` in groups, oldest first. The last of each group is the one that follows what
     is to expire, and the first of the next group."""
     below = [one for one in ids if one < end]
     found: list[Snapshot] = []
     for some in in_groups(below, _GROUP):
-        read = storage.together([partial(snapshots.find, one) for one in some])
+        read = snapshots.storage.together([partial(snapshots.find, one) for one in some])
         found += [one for one in read if one is not None]  # others were removed by another expirer
         if len(found) > 1:
             yield found
@@ -335,13 +297,13 @@ def _groups(storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end:
         yield [*found, following]
 
 
-def _write_earliest(storage: Storage, snapshots: SnapshotStore, moved: bool) -> int | None:
+def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
     """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written, as in
     Java. Looks again after it has written, because a rollback may have restored an older snapshot."""
     earliest = None
     for _ in range(_LOOKS):
         before, earliest = earliest, next(iter(snapshots.ids()), None)
-        if earliest is None or earliest == before or not (moved or not storage.exists(EARLIEST_HINT)):
+        if earliest is None or earliest == before or not (moved or not snapshots.storage.exists(EARLIEST_HINT)):
             break
-        storage.write(EARLIEST_HINT, str(earliest).encode())
+        snapshots.storage.write(EARLIEST_HINT, str(earliest).encode())
     return earliest

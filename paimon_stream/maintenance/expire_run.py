@@ -47,7 +47,7 @@ from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import branch_snapshots, live_entries, manifest_names, metadata_names
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES
+from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
@@ -93,10 +93,11 @@ class Cleaner:
     """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
 
     table: Table
-    storage: Storage
     snapshots: SnapshotStore
-    remover: Remover
+    dry_run: bool = False
     clock: Clock = field(default_factory=lambda: system().clock)
+    storage: Storage = field(init=False)
+    remover: Remover = field(init=False)
     notes: ExpiringNotes = field(init=False)
     manifests: ManifestStore = field(init=False)
     _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
@@ -113,22 +114,24 @@ class Cleaner:
     _ahead: ReadAhead = field(init=False)
 
     def __post_init__(self) -> None:
+        self.storage = self.table.storage
+        self.remover = Remover(self.storage, self.dry_run, self.table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
         self.manifests = ManifestStore(self.storage)
         self._ahead = ReadAhead(self.storage)
 
-    def begin(self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool]) -> Begun:
+    def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
         """Removes the files of the snapshots in the group other than the last one, which follows them. From then on
         nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
-        the range was computed from. If it was stopped, or it is `late`, nothing further may expire. Raises
-        `StorageError`; then each snapshot exists, or its note does."""
-        if self.remover.dry_run:
+        the range was computed from. If it was stopped, nothing further may expire. Raises `StorageError`; then each
+        snapshot exists, or its note does."""
+        if self.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
             return Begun(len(group) - 1, list(group[:-1]))
         self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
         lists = [path for one in group[-2::-1] for path in self._small_lists(one)]
-        removal = partial(self._remove_own, group, newest, late, lists)
+        removal = partial(self._remove_own, group, newest, lists)
         gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[0]
         last = mine[-1] if mine else None
         if last is group[gone - 1] and not (self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)):
@@ -137,7 +140,7 @@ class Cleaner:
             if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
         self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
-        return Begun(gone, mine, gone < len(group) - 1 and not late() and not self._overtaken(newest))
+        return Begun(gone, mine, gone < len(group) - 1 and not self._overtaken(newest))
 
     def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> bool:
         """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. Returns whether
@@ -162,13 +165,11 @@ class Cleaner:
         for one in gone:
             for name in (one.base_manifest_list, one.delta_manifest_list):
                 self._lists.pop(name, None)
-        if not self.remover.dry_run:
+        if not self.dry_run:
             self.notes.drop(*(one.id for one in gone))
         return True
 
-    def _remove_own(
-        self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool], lists: list[str]
-    ) -> tuple[int, list[Snapshot]]:
+    def _remove_own(self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
         that this run removed. At the end it takes what is left in `lists` from their readers."""
         gone, mine = 0, []
@@ -177,7 +178,7 @@ class Cleaner:
             for one, following in pairwise(group):
                 if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
                     looked = self._look(one, newest)
-                if late() or not looked.is_history:
+                if not looked.is_history:
                     break
                 steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
                 if looked.is_there:
@@ -237,7 +238,7 @@ class Cleaner:
     def _remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes files, if the history is still the one in which they were found unused."""
         wanted = list(paths)
-        if wanted and not self.remover.dry_run and self._changed():
+        if wanted and not self.dry_run and self._changed():
             raise _HistoryChanged
         self.remover.remove(kind, wanted)
 

@@ -65,7 +65,6 @@ class _Needs:
             self.snapshots.append((first, last))
 
     def sentence(self) -> str:
-        """The snapshots and tags that need the file, as a sentence."""
         ids = [str(one) if one == last else f"{one} to {last}" for one, last in self.snapshots]
         several = len(ids) > 1 or any(one != last for one, last in self.snapshots)
         named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []

@@ -33,13 +33,11 @@ class HintReport(Report):
     dry_run: bool = False
 
 
-def repair_hints(
-    table: Table, *, dry_run: bool = False, storage: Storage | None = None, runtime: Runtime | None = None
-) -> HintReport:
+def repair_hints(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> HintReport:
     """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table, wrong
     hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer that commits in
     the meantime sets it again. Raises `StorageError`."""
-    used = storage or table.storage
+    used = table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()
     before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
@@ -97,12 +95,8 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
     for path, text in hints.items():
         if text is not None:
             return f"there is no snapshot, but {path} says {text.strip()!r}"
-    if _any(storage, TAG_FOLDER, "tag-"):
+    if storage.list_files(TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
-    if in_doubt and _any(storage, MANIFEST_FOLDER, "manifest-list-"):
+    if in_doubt and storage.list_files(MANIFEST_FOLDER, "manifest-list-"):
         return "there is no snapshot, but there are manifest lists"
     return None
-
-
-def _any(storage: Storage, folder: str, prefix: str) -> bool:
-    return any(True for _ in storage.list_files(folder, prefix))

@@ -27,7 +27,6 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
@@ -53,30 +52,23 @@ class ManifestCompactionReport(Report):
 
 
 def compact_manifests(
-    table: Table,
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
+    table: Table, *, dry_run: bool = False, progress: Progress = silent, runtime: Runtime | None = None
 ) -> ManifestCompactionReport:
     """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises the same
     errors, with nothing published: `DeletedFiles` is for a table in which a file was committed twice. Only
     `CommitUnknown` says that the snapshot may have been published, which does no harm."""
-    used, running = storage or table.storage, runtime or system()
-    reporter = progress or silent
-    snapshots = SnapshotStore(used, running)
-    latest = snapshots.latest()
+    running = runtime or system()
+    latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
-        return _report(used.location, None, dry_run, (), ())
+        return _report(table.location, None, dry_run, (), ())
     limits = MergeLimits(target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1)
-    reporter("manifests", 0, None)
+    progress("manifests", 0, None)
     if dry_run:
-        merged = _merged(table, used, running, latest, limits)
-        reporter("manifests", len(merged.before), len(merged.before))
-        return _report(used.location, None, True, merged.before, merged.after)
+        merged = _merged(table, running, latest, limits)
+        progress("manifests", len(merged.before), len(merged.before))
+        return _report(table.location, None, True, merged.before, merged.after)
     source = _CarriedOver()
-    outcome = Committer(table, used, running).commit(
+    outcome = Committer(table, runtime=running).commit(
         CommitRequest(
             user=batch_user(table.options, running.ids),
             identifier=BATCH_IDENTIFIER,
@@ -89,12 +81,12 @@ def compact_manifests(
         )
     )
     before = source.manifests
-    reporter("manifests", len(before), len(before))
+    progress("manifests", len(before), len(before))
     if not isinstance(outcome, Published):
-        return _report(used.location, None, False, before, before)
+        return _report(table.location, None, False, before, before)
     published = outcome.snapshot
-    after = ManifestStore(used).read_list(published.base_manifest_list, published.base_manifest_list_size)
-    return _report(used.location, published.id, False, before, after)
+    after = ManifestStore(table.storage).read_list(published.base_manifest_list, published.base_manifest_list_size)
+    return _report(table.location, published.id, False, before, after)
 
 
 class _Nowhere:
@@ -104,12 +96,12 @@ class _Nowhere:
         """Does nothing."""
 
 
-def _merged(table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits) -> Merged:
+def _merged(table: Table, runtime: Runtime, latest: Snapshot, limits: MergeLimits) -> Merged:
     """The result of the merge, computed without writing anything."""
-    manifests = ManifestStore(storage)
+    manifests = ManifestStore(table.storage)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
-    joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests, nowhere)
+    joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests, nowhere)
     return merge_manifests(manifests.base_and_delta(latest), limits, joiner.access(writer, names))
 
 

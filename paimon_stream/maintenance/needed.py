@@ -76,17 +76,15 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
                     yield entry
 
 
-def refuse_missing(
-    table: Table, storage: Storage, manifests: ManifestStore, snapshot: Snapshot, *, data: bool = True
-) -> None:
+def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> None:
     """Checks that the lists and manifests of a snapshot can be read, and that its data files exist. With
     `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
-    for entry in live_entries(manifests, snapshot):
+    for entry in live_entries(ManifestStore(table.storage), snapshot):
         if data and entry.file.external_path is None:
-            storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+            table.storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
 
 
-def refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
+def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
     """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take it back.
     Where the next snapshot cannot be read, nothing shows it. A pin shows that an interrupted rollback has restored the
     snapshot below others that it had not removed yet. Raises `NotFound`, `StorageError`."""
@@ -104,9 +102,9 @@ def refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot, 
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
-            f"{storage.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
+            f"{snapshots.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
             f"on it: a paused writer created it again after its id had expired. Nothing was changed.{later}",
-            table=storage.location,
+            table=snapshots.location,
             snapshot=wanted.id,
         )
 

@@ -105,14 +105,12 @@ def remove_orphan_files(
     dry_run: bool = True,
     *,
     max_paths: int = 1000,
-    progress: Progress | None = None,
-    storage: Storage | None = None,
+    progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
     """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
     says. Raises the same errors. A file that cannot be deleted is counted and logged."""
-    used = storage or table.storage
-    running = runtime or system()
+    used, running = table.storage, runtime or system()
     age = _age(older_than, used.location)
     if not dry_run:
         refuse_while_pinned(used, "nothing was removed")
@@ -121,13 +119,7 @@ def remove_orphan_files(
         by_storage = _storage_clock(used, running)
         now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
-        table=table,
-        storage=used,
-        runtime=running,
-        cutoff=now - age,
-        dry_run=dry_run,
-        max_paths=max_paths,
-        progress=progress or silent,
+        table=table, runtime=running, cutoff=now - age, dry_run=dry_run, max_paths=max_paths, progress=progress
     ).run()
 
 
@@ -173,10 +165,7 @@ class _Page(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Cleaner:
-    """One run."""
-
     table: Table
-    storage: Storage
     runtime: Runtime
     cutoff: int
     dry_run: bool
@@ -189,9 +178,11 @@ class _Cleaner:
     sizes: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     folders: list[tuple[str, str]] = field(default_factory=list)
+    storage: Storage = field(init=False)
     searched: SearchedFolders = field(init=False)
 
     def __post_init__(self) -> None:
+        self.storage = self.table.storage
         self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:

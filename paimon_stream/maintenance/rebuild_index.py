@@ -103,7 +103,6 @@ class _Rebuild:
     messages: list[CommitMessage] = field(default_factory=list)
 
     def run(self, progress: Progress) -> RebuiltIndexReport:
-        """Checks the index of each partition, and publishes what is new."""
         for entry in self._entries():
             if entry.file.index_type == HASH:
                 listed = self.listed.setdefault(entry.partition, {})

@@ -59,7 +59,6 @@ class Remover:
             self._delete([path])
 
     def _delete(self, paths: Sequence[str]) -> int:
-        """Deletes the files, and returns how many are gone."""
         failed = self.storage.delete_all(paths)
         for path, why in failed.items():
             if isinstance(why, Unavailable):

@@ -23,7 +23,7 @@ from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, Stor
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import read_pins
-from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
+from paimon_stream.maintenance.rollback_target import find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
@@ -62,26 +62,20 @@ class RollbackReport(Report):
 
 
 def rollback_to(
-    table: Table,
-    target: int | str,
-    *,
-    dry_run: bool = False,
-    take_over: bool = False,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
+    table: Table, target: int | str, *, dry_run: bool = False, take_over: bool = False, runtime: Runtime | None = None
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to` says, and
     raises the same errors. Nothing was changed if it refuses the target or another rollback is under way."""
-    used, running = storage or table.storage, runtime or system()
+    used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
-    found = find_target(used, snapshots, target)
-    run = _Rollback(used, snapshots, found)
+    found = find_target(snapshots, target)
+    run = _Rollback(used, snapshots, found.snapshot, found.by_pin)
     if dry_run:
-        refuse_broken(table, used, snapshots, found, read_pins(used))
+        refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
     else:
-        run.pin = pin_target(table, used, snapshots, found, take_over, running)
+        run.pin = pin_target(table, snapshots, found, take_over, running)
         run.execute()
     if run.streams and not dry_run:
         _LOG.warning(
@@ -105,11 +99,12 @@ def rollback_to(
 
 @dataclass(slots=True)
 class _Rollback:
-    """One run, and what it removed."""
+    """One run, and what it removed. `kept` is the target, and `by_pin` says that only a pin keeps it."""
 
     storage: Storage
     snapshots: SnapshotStore
-    target: Target
+    kept: Snapshot
+    by_pin: bool
     pin: str = ""
     gone: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
@@ -117,13 +112,7 @@ class _Rollback:
     streams: dict[str, int] = field(default_factory=dict)
     nonces: list[str] = field(default_factory=list)
 
-    @property
-    def kept(self) -> Snapshot:
-        """The target's snapshot."""
-        return self.target.snapshot
-
     def preview(self) -> None:
-        """Finds what a run would remove."""
         for snapshot_id in self._later():
             self._note(snapshot_id, self._readable(snapshot_id))
         self.tags.update(self._later_tags())
@@ -134,7 +123,7 @@ class _Rollback:
         try:
             self._look()
         except NoSpace:  # what frees space is refused while there is a pin
-            if not self.target.by_pin:  # else the pin alone keeps the target
+            if not self.by_pin:  # else the pin alone keeps the target
                 self.storage.delete(self.pin)
             raise
         self.storage.delete(LATEST_HINT)

@@ -15,7 +15,6 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import tag_path
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -34,9 +33,10 @@ class Target:
     by_pin: bool = False
 
 
-def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -> Target:
+def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
     """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is found by
     its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+    storage = snapshots.storage
     tags = read_tags(storage)
     if isinstance(target, str):
         if target in tags:
@@ -61,21 +61,19 @@ def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -
     )
 
 
-def pin_target(
-    table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
-) -> str:
+def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
     pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
     has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
     have been given up (`NoSpace`)."""
-    wanted = target.snapshot
+    storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
     if target.kept_by is None:
-        refuse_beside(storage, snapshots, wanted, pins)  # before there is a pin, which proves that it is none
+        refuse_beside(snapshots, wanted, pins)  # before there is a pin, which proves that it is none
     path = pin_path(wanted, runtime)
     try:
         made = _put(storage, path, target, pins)
@@ -85,9 +83,9 @@ def pin_target(
             raise under_way(storage, beside, doing)
         _wait_for_expiry(storage, wanted.id, made, runtime)
         if not pins:  # else an expiry could not end what it has begun
-            _refuse_half_expired(storage, snapshots, target, made)
-        _refuse_gone(storage, snapshots, target)
-        refuse_broken(table, storage, snapshots, target, pins)
+            _refuse_half_expired(snapshots, target, made)
+        _refuse_gone(snapshots, target)
+        refuse_broken(table, snapshots, target, pins)
     except PaimonStreamError:
         _withdraw(storage, path)
         raise
@@ -136,23 +134,23 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
     )
 
 
-def _refuse_half_expired(storage: Storage, snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
+def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
     """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however long ago.
     It may have read the tags before this one was made, and then the tag's creator is about to remove it."""
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
-    if ExpiringNotes(storage).any_begun(snapshots, now_millis):
+    if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
         raise CommitContended(
-            f"{storage.location}: an expiry is in progress or was interrupted, and only a tag keeps snapshot "
+            f"{snapshots.location}: an expiry is in progress or was interrupted, and only a tag keeps snapshot "
             f"{target.snapshot.id}, so the rollback to it was not begun. Nothing was changed. Run "
             "expire_snapshots, then roll back again.",
-            table=storage.location,
+            table=snapshots.location,
             snapshot=target.snapshot.id,
         )
 
 
-def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> None:
-    wanted = target.snapshot
+def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
+    storage, wanted = snapshots.storage, target.snapshot
     if target.kept_by is None:
         if snapshots.stands(wanted):
             return
@@ -172,29 +170,27 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
     )
 
 
-def refuse_broken(
-    table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
-) -> None:
+def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read. Of an
     expired one the data files must exist as well: whoever made its tag or pin may have been killed before he had looked
     again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of them may have restored the
     target below snapshots that it had not removed yet. Raises `NotFound`, `StorageError`."""
     wanted = target.snapshot
     if target.kept_by is None:
-        refuse_beside(storage, snapshots, wanted, pins)
+        refuse_beside(snapshots, wanted, pins)
     stands = target.kept_by is None or snapshots.stands(wanted)
     keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
     why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
     try:
-        refuse_missing(table, storage, ManifestStore(storage), wanted, data=not stands)
+        refuse_missing(table, wanted, data=not stands)
     except (CorruptMetadata, NotFound) as why:
         cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
         if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
         raise NotFound(
-            f"{storage.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "
+            f"{table.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "
             f"{why} Nothing was changed. {cure}",
-            table=storage.location,
+            table=table.location,
             snapshot=wanted.id,
         ) from None
 

@@ -21,8 +21,7 @@ from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import refuse_beside, refuse_missing, tag_names
 from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
-from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import FILE_OPERATION_THREADS, TAG_TIME_RETAINED
+from paimon_stream.options import TAG_TIME_RETAINED
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
@@ -59,14 +58,13 @@ def create_tag(
     snapshot_id: int | None = None,
     time_retained: Age | None = None,
     *,
-    storage: Storage | None = None,
     runtime: Runtime | None = None,
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
     """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also for one that
     expired in the meantime, or that only tags keep while an expiry is in progress or was interrupted. `known` are the
     tags, if they were just read."""
-    used, clock = storage or table.storage, (runtime or system()).clock
+    used, clock = table.storage, (runtime or system()).clock
     _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
     if time_retained is not None:
@@ -74,13 +72,13 @@ def create_tag(
     elif table.options.is_set(TAG_TIME_RETAINED):
         kept = dt.timedelta(milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS))
     snapshots = SnapshotStore(used, runtime)
-    snapshot = _to_tag(used, snapshots, snapshot_id)
+    snapshot = _to_tag(snapshots, snapshot_id)
     try:  # it may be damaged, or its writer may be about to take it back
         ManifestStore(used).base_and_delta(snapshot)
     except CorruptMetadata as why:
         raise _no_snapshot(used, snapshot.id, f"cannot be read: {why}") from why
     if snapshots.stands(snapshot):
-        refuse_beside(used, snapshots, snapshot, read_pins(used))
+        refuse_beside(snapshots, snapshot, read_pins(used))
     content = _tag_json(snapshot, kept, clock)
     # Only earlier tags count: another new one may be removed again like this one.
     kept_by = _tags_of(used, snapshot, known)
@@ -91,14 +89,14 @@ def create_tag(
             table=used.location,
         )
     if not snapshots.stands(snapshot):
-        refused = _why_not_whole(table, used, snapshots, name, snapshot, kept_by)
+        refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
         if refused is not None:
             used.delete(tag_path(name))
             raise refused
     return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
 
 
-def delete_tag(table: Table, name: str, *, storage: Storage | None = None, runtime: Runtime | None = None) -> TagReport:
+def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
@@ -108,7 +106,7 @@ def delete_tag(table: Table, name: str, *, storage: Storage | None = None, runti
     Of a tag that cannot be read, only its own file is deleted, also while a rollback is under way. Which data
     files it kept is not known, so all stay, and orphan removal finds those that nothing needs.
     """
-    used = storage or table.storage
+    used = table.storage
     tag = find_tag(used, name)
     if tag is None:  # one that exists may have any name: other engines gave it
         _check_name(name, used.location, new=False)
@@ -126,15 +124,15 @@ def delete_tag(table: Table, name: str, *, storage: Storage | None = None, runti
     read_tags(used)  # one that cannot be read is named before anything is deleted
     snapshots = SnapshotStore(used, runtime)
     used.delete(tag_path(name))
-    remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
-    roots = _roots_beside(used, snapshots, tag)
+    cleaner = Cleaner(table=table, snapshots=snapshots)
+    roots = _roots_beside(snapshots, tag)
     if roots is not None and all(one.nonce != tag.nonce for one in roots):
-        cleaner = Cleaner(table=table, storage=used, snapshots=snapshots, remover=remover)
         try:
             cleaner.remove_tagged(tag, _nearest(roots, tag))
         except CorruptMetadata as why:
             _LOG.warning("%s: files of a deleted tag stay as orphans: %s", used.location, why)
-    return TagReport(location=used.location, tag=name, snapshot=tag.id, files=dict(+remover.removed), left=remover.left)
+    removed, left = cleaner.remover.removed, cleaner.remover.left
+    return TagReport(location=used.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left)
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
@@ -212,7 +210,8 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
     raise InvalidOption(f"{location}: {why}", option="name", value=name, table=location)
 
 
-def _to_tag(storage: Storage, snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+    storage = snapshots.storage
     if snapshot_id is None:
         latest = snapshots.latest()
         if latest is None:
@@ -237,10 +236,11 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
 
 
 def _why_not_whole(
-    table: Table, storage: Storage, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
+    table: Table, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
 ) -> NotFound | None:
     """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and no expiry
     may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""
+    storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
         return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
@@ -252,7 +252,7 @@ def _why_not_whole(
             snapshot=snapshot.id,
         )
     try:
-        refuse_missing(table, storage, ManifestStore(storage), snapshot)
+        refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):
         return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
     return None
@@ -288,7 +288,7 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
     return [*below[-2:], *[one for one in unlike if one.id == tag.id], *above[:2]]
 
 
-def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
     """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at one
     moment: they are read until two readings are equal. A snapshot that neither existed at that moment nor was
     kept by a tag cannot come back: rollbacks and the creators of tags look again after they have written.
@@ -297,8 +297,8 @@ def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> 
     """
     before = None
     for _ in range(_LOOKS):
-        pins = read_pins(storage)
-        tags = read_tags(storage)
+        pins = read_pins(snapshots.storage)
+        tags = read_tags(snapshots.storage)
         beside = _snapshots_beside(snapshots, tag)
         now = None if beside is None else (tags, pins, beside)
         if now is not None and now == before:
@@ -306,7 +306,7 @@ def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> 
                 return [*tags.values(), *beside]
             break
         before = now
-    _LOG.warning("%s: files of the deleted tag of snapshot %d stay as orphans.", storage.location, tag.id)
+    _LOG.warning("%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id)
     return None
 
 

@@ -37,11 +37,11 @@ from paimon_stream.maintenance.verify_history import (
 )
 from paimon_stream.maintenance.verify_levels import check_levels
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
+from paimon_stream.maintenance.verify_row_ids import check_row_ids
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.manifests import expect_manifests
@@ -54,21 +54,14 @@ _SHOWN: Final = 20
 
 
 def verify(
-    table: Table,
-    *,
-    sample: int = DEFAULT_SAMPLE,
-    progress: Progress | None = None,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
+    table: Table, *, sample: int = DEFAULT_SAMPLE, progress: Progress = silent, runtime: Runtime | None = None
 ) -> VerifyReport:
     """Reads every snapshot, tag, list and manifest of the table, and checks that they are consistent.
 
     `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
     `InvalidOption` for a negative number, and `StorageError`.
     """
-    used, running = storage or table.storage, runtime or system()
-    found = Findings()
-    reporter = progress or silent
+    used, found = table.storage, Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
     schema_ids = check_schemas(used, found)
@@ -77,22 +70,22 @@ def verify(
     check_identifiers(roots, found)
     check_hints(used, found)
     check_consumers(used, [root.snapshot.id for root in roots if not root.is_tag], found)
-    check_journals(used, table, roots, found)
+    check_journals(table, roots, found)
     inventory = Inventory(used)
-    found.checked["files"] = inventory.take(table.layout, reporter)
+    found.checked["files"] = inventory.take(table.layout, progress)
     shelf = Shelf(
         table=table,
-        storage=used,
         found=found,
         inventory=inventory,
         schema_ids=schema_ids,
-        rng=running.rng,
+        rng=(runtime or system()).rng,
         sample=sample,
     )
-    state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, reporter)
-    check_levels(table, used, found)
-    if state is not None and sample:
-        check_sample(table, used, shelf, state, found, reporter)
+    live = _HistoryCheck(shelf=shelf).check(roots, progress)
+    check_levels(table, found)
+    check_row_ids(table, found)
+    if live is not None and sample:
+        check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
         check_hash_index(newest, shelf)
     return found.report(used.location)
@@ -117,14 +110,17 @@ class _Lists(NamedTuple):
 class _HistoryCheck:
     """Goes through snapshots and tags, and keeps the live files of the last one."""
 
-    storage: Storage
     shelf: Shelf
-    found: Findings
     reported: set[int] = field(default_factory=set)
+    facts: list[Facts] | None = None  # of the last snapshot; None if they are unknown
     tagged: frozenset[str] = frozenset()  # nonces
     index: str | None = None  # the newest snapshot's index manifest
 
-    def check(self, roots: Sequence[Root], reporter: Progress) -> Longs | None:
+    @property
+    def found(self) -> Findings:
+        return self.shelf.found
+
+    def check(self, roots: Sequence[Root], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
         self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
         self.index = next((one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None)
@@ -139,10 +135,10 @@ class _HistoryCheck:
             follows = not root.is_tag and before == root.snapshot.id - 1  # only then can a merge be judged
             known = frozenset(self.shelf.facts)
             outer, own = self.found, Findings()
-            self.found = self.shelf.found = own
+            self.shelf.found = own
             state = self._root(root, state if follows else None)
-            self.found = self.shelf.found = outer
-            if not own.is_empty and not self.storage.exists(root.path):
+            self.shelf.found = outer
+            if not own.is_empty and not self.shelf.storage.exists(root.path):
                 own.clear()  # the snapshot expired while it was read
                 self.shelf.forget(known)
                 state = None
@@ -150,8 +146,11 @@ class _HistoryCheck:
             if not root.is_tag:
                 newest = None if state is None else state.live
                 before = root.snapshot.id
-            reporter("snapshots", done + 1, len(roots))
-        self._check_newest(roots)
+            progress("snapshots", done + 1, len(roots))
+        line = [root for root in roots if not root.is_tag]
+        if line and newest is not None and self.facts is not None:
+            self._check_bucket_counts(line[-1], self.facts)
+            self._check_sequences(self.facts, newest)
         return newest
 
     def _root(self, root: Root, state: _State | None) -> _State | None:
@@ -170,6 +169,8 @@ class _HistoryCheck:
         base, delta = self._facts(lists.base, root), self._facts(lists.delta, root)
         if base is None or delta is None:
             return None
+        if not root.is_tag:
+            self.facts = [*base, *delta]
         self._check_counts(root, base, delta)
         names = tuple(meta.file_name for meta in lists.base)
         if state is not None and state.names == names:
@@ -188,7 +189,7 @@ class _HistoryCheck:
         base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         delta = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
         name = snapshot.changelog_manifest_list
-        if name is None or root.may_lack(name, self.tagged, self.storage):
+        if name is None or root.may_lack(name, self.tagged, self.shelf.storage):
             return _Lists(base, delta, () if name is None else None)
         return _Lists(base, delta, self._list(root, name, snapshot.changelog_manifest_list_size))
 
@@ -289,26 +290,10 @@ class _HistoryCheck:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
                 root.broken(self.found, "file-size", text, one.path, RESTORE)
 
-    def _check_newest(self, roots: Sequence[Root]) -> None:
-        """Checks the live files of the newest snapshot as a whole."""
-        line = [root for root in roots if not root.is_tag]
-        if not line:
-            return
-        outer = self.found
-        self.found = self.shelf.found = Findings()
-        lists = self._lists(line[-1])
-        facts = self._facts((*(lists.base or ()), *(lists.delta or ())), line[-1])
-        self.found = self.shelf.found = outer
-        if facts is None or lists.base is None or lists.delta is None:
-            return  # already reported
+    def _check_bucket_counts(self, root: Root, facts: Sequence[Facts]) -> None:
         totals: Counter[tuple[bytes, int]] = Counter()
         for one in facts:
             totals.update(one.totals)
-        self._check_bucket_counts(line[-1], totals)
-        live = replay([(one.ids, one.signs) for one in facts]).live
-        self._check_sequences(facts, live)
-
-    def _check_bucket_counts(self, root: Root, totals: Counter[tuple[bytes, int]]) -> None:
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
             if files > 0 and total != POSTPONE_BUCKET:

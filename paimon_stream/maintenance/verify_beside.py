@@ -142,7 +142,6 @@ def check_hash_index(newest: Root, shelf: Shelf) -> None:
 
 
 def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
-    """Checks the hash indexes of the buckets of a partition."""
     found = shelf.found
     for bucket, one in hashes.items():
         folder = shelf.folder(partition, bucket)

@@ -275,9 +275,9 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             found.warning("consumer-ahead", text, stat.path, "Was the table rolled back? Reset the consumer.")
 
 
-def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found: Findings) -> None:
+def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None:
     """Checks that journals can be read, and that the files of a batch that is not yet committed exist."""
-    done: dict[str, set[int]] = defaultdict(set)
+    storage, done = table.storage, defaultdict[str, set[int]](set)
     for root in roots:
         done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
     for folder in storage.list_folders(OWN_FOLDER):

@@ -6,7 +6,6 @@ from paimon_stream.maintenance.findings import Findings
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, looks_up
 from paimon_stream.options import MERGE_ENGINE, Options
 from paimon_stream.read.keyed import buckets, sections
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -15,7 +14,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 
-def check_levels(table: Table, storage: Storage, found: Findings) -> None:
+def check_levels(table: Table, found: Findings) -> None:
     """Warns of buckets whose readers overlook values: their newer level was written before the table's
     compactions looked up older values, and an older level has values of the same keys (semantics.md §6.6).
 
@@ -26,11 +25,11 @@ def check_levels(table: Table, storage: Storage, found: Findings) -> None:
         adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
         if not (adds_up and looks_up(table.options)):
             return
-        schemas, snapshot = SchemaStore(storage), SnapshotStore(storage).latest()
+        schemas, snapshot = SchemaStore(table.storage), SnapshotStore(table.storage).latest()
         plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
         if snapshot is None or not plain:
             return
-        manifests, types = ManifestStore(storage), table.partition_types
+        manifests, types = ManifestStore(table.storage), table.partition_types
         files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
         keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
         for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):

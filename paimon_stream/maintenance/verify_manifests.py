@@ -78,7 +78,6 @@ class Shelf:
     deletion vectors were read."""
 
     table: Table
-    storage: Storage
     found: Findings
     inventory: Inventory
     schema_ids: frozenset[int]
@@ -90,6 +89,7 @@ class Shelf:
     pool: list[tuple[int, str]] = field(default_factory=list)
     sampled: dict[tuple[bytes, int], list[tuple[str, Hashes]]] = field(default_factory=dict)
     vectors: set[str] = field(default_factory=set)
+    storage: Storage = field(init=False)
     ahead: ReadAhead = field(init=False)
     _blocks: "dict[_BlockKey, _Pass]" = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
@@ -97,6 +97,7 @@ class Shelf:
     _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.storage = self.table.storage
         self.ahead = ReadAhead(self.storage)
 
     def get(self, meta: ManifestFileMeta) -> Facts | None:
@@ -285,7 +286,6 @@ class _Pass:
     deleted_rows: int = 0
 
     def add(self, block: "_Pass") -> None:
-        """Adds what a block holds."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)

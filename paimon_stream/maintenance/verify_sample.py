@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,31 +21,30 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import RESTORE, Findings
+from paimon_stream.maintenance.replay import Longs
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, convert
 from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.reports import Progress
-from paimon_stream.storage.base import Storage
 from paimon_stream.table.hash_index import NO_HASHES, Hashes
+from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets, key_hashes
 from paimon_stream.write.file_stats import column_bounds, merged
 
 
-def check_sample(
-    table: Table, storage: Storage, shelf: Shelf, live: npt.NDArray[np.int64], found: Findings, progress: Progress
-) -> None:
+def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:
     """Reads up to `shelf.sample` of the live files in the shelf's pool. Raises `StorageError`."""
-    chosen = list(_chosen(shelf, live, storage))
+    chosen = list(_chosen(shelf, live))
     for done, entry in enumerate(chosen):
-        _check_file(table, storage, entry, shelf, found)
+        _check_file(entry, shelf)
         progress("sample", done + 1, len(chosen))
 
 
-def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iterator[ManifestEntry]:
+def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
     pool = dict(shelf.pool)
     ids = [one for one in pool if one not in shelf.suspects]
     alive = [one for one, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True) if lives]
@@ -57,7 +55,7 @@ def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iter
         wanted.setdefault(pool[one], set()).add(one)
     for path, identities in wanted.items():
         try:
-            entries = decode_manifest(storage.read(path), path)
+            entries = decode_manifest(shelf.storage.read(path), path)
         except (FormatError, UnsupportedFeature, NotFound):
             continue  # already reported, or gone in the meantime
         for entry in entries:
@@ -67,12 +65,13 @@ def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iter
                 yield entry
 
 
-def _check_file(table: Table, storage: Storage, entry: ManifestEntry, shelf: Shelf, found: Findings) -> None:
+def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
+    table, found = shelf.table, shelf.found
     path = table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
     try:
-        written = SchemaStore(storage).get(entry.file.schema_id)
+        written = SchemaStore(table.storage).get(entry.file.schema_id)
         checker = _File(table=table, entry=entry, path=path, written=written, found=found)
-        with storage.open_input(path) as source:
+        with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
                 checker.take(chunk)
         checker.finish()
@@ -111,16 +110,13 @@ class _File:
 
     @property
     def keyed(self) -> bool:
-        """Whether the table has a primary key."""
         return bool(self.table.schema.primary_keys)
 
     @property
     def fields(self) -> list[DataField]:
-        """The columns to read."""
         return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
-        """Adds some rows."""
         self.rows += chunk.rows
         columns = {
             one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf, one.name)
@@ -163,7 +159,6 @@ class _File:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
-        """Reports what is wrong, after all rows were added."""
         file = self.entry.file
         if self.rows != file.row_count:
             text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
@@ -182,10 +177,13 @@ class _File:
 
     def _check_statistics(self) -> None:
         file = self.entry.file
+        fields = self.written.fields
         if file.write_cols is not None:
-            return
+            fields = tracked(self.written).fields
+            if file.write_cols != tuple(one.name for one in fields):
+                return
         try:
-            known = decode_stats(self.written.fields, file.value_stats, file.value_stats_cols)
+            known = decode_stats(fields, file.value_stats, file.value_stats_cols)
         except FormatError as wrong:
             text = f"The statistics of {self.path} cannot be read: {wrong}"
             self.found.error("statistics-of-file", text, self.path, RESTORE)

@@ -59,8 +59,7 @@ class KeyRuns:
     @cached_property
     def sizes(self) -> Ints:
         """The number of rows of each key."""
-        made: Ints = self.ends - self.starts
-        return made
+        return self.ends - self.starts
 
     @cached_property
     def key_of(self) -> Ints:
@@ -81,8 +80,7 @@ class KeyRuns:
 
     def last(self, wanted: Flags) -> Ints:
         """For each key, the last place along `order` where `wanted` is true, or -1 if there is none."""
-        made: Ints = np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
-        return made
+        return np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
 
     def first(self, wanted: Flags) -> Ints:
         """For each key, the first place along `order` where `wanted` is true, or -1 if there is none."""
@@ -115,8 +113,7 @@ class KeyRuns:
 
     def any(self, wanted: Flags) -> Flags:
         """For each key, whether `wanted`, along `order`, is true for one of its rows."""
-        made: Flags = np.logical_or.reduceat(wanted, self.starts)
-        return made
+        return np.logical_or.reduceat(wanted, self.starts)
 
 
 def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
@@ -204,8 +201,7 @@ class RowActions:
         """For each row along the order, the last earlier place of its key where `wanted` is true, or -1."""
         found = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=found[1:])
-        made: Ints = np.where(found < self.runs.starts[self.runs.key_of], -1, found)
-        return made
+        return np.where(found < self.runs.starts[self.runs.key_of], -1, found)
 
 
 def picked(column: pa.Array, runs: KeyRuns, places: Ints) -> pa.Array:

@@ -130,8 +130,7 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
     before = np.zeros(len(held), np.int64)
     before[1:] = held[:-1]
     before[runs.starts] = 0
-    made: Flags = group.there & (group.ranks >= before)
-    return made
+    return group.there & (group.ranks >= before)
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:

@@ -3,8 +3,10 @@ kept as the newest values with their distribution, as in Java Paimon's histogram
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
+
+import numpy as np
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
@@ -28,23 +30,12 @@ class Histogram:
         self._count += 1
 
     def distribution(self) -> Mapping[str, float]:
-        """The present distribution by part (`PARTS`); all 0 if there are no values."""
-        values = sorted(self._values) or [0.0]
-        mean = sum(values) / len(values)
-        quantiles = (_quantile(values, share) for share in (0.50, 0.95, 0.99))
-        return dict(zip(PARTS, (self._count, values[0], values[-1], mean, *quantiles), strict=True))
-
-
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    """The quantile as estimated by Apache Commons Math, which Java's histogram uses: the value at position
-    share · (n + 1), counted from 1, interpolated linearly, and never outside the range of the values."""
-    position = share * (len(ascending) + 1)
-    below = int(position)
-    if below < 1:
-        return ascending[0]
-    if below >= len(ascending):
-        return ascending[-1]
-    return ascending[below - 1] + (position - below) * (ascending[below] - ascending[below - 1])
+        """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are estimated as by
+        Apache Commons Math, which Java's histogram uses: by position share · (n + 1)."""
+        values = np.array(self._values or [0.0])
+        quantiles = np.quantile(values, (0, 0.50, 0.95, 0.99, 1), method="weibull").tolist()
+        low, *shares, high = quantiles
+        return dict(zip(PARTS, (self._count, low, high, float(values.mean()), *shares), strict=True))
 
 
 _LAST: Final = {

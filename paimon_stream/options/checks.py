@@ -64,27 +64,23 @@ def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
 def check_sink_options(given: Mapping[str, str]) -> None:
     """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that does) or
     do not parse. Checks the other options as `check_table_options` does."""
-    known = {option.key: option for option in sink_options()}
-    aliases = {alias: option for option in sink_options() for alias in option.aliases}
+    keys, known = [option.key for option in sink_options()], _by_name(sink_options())
     for key, value in lowered(given).items():
-        if key.startswith(SINK_PREFIX):
-            if key not in known:
-                raise InvalidOption(_unknown(key, known), option=key)
+        if key in known:
             Options({key: value}).value(known[key])
+        elif key.startswith(SINK_PREFIX):
+            raise InvalidOption(_unknown(key, keys), option=key)
         elif SINK_PREFIX + key in known:
             raise InvalidOption(
                 f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.", option=key, value=value
             )
-        elif key in aliases:
-            Options({key: value}).value(aliases[key])
     check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
 
 
 def check_table_options(given: Mapping[str, str]) -> None:
     """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table options that
     do not parse. Warns of unknown options, and of aliases that Paimon itself does not know."""
-    known = {option.key: option for option in table_options()}
-    aliases = {alias: option for option in table_options() for alias in option.aliases}
+    keys, known = [option.key for option in table_options()], _by_name(table_options())
     ours = {option.key for option in sink_options()}
     for key, value in lowered(given).items():
         if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in ours:
@@ -103,20 +99,19 @@ def check_table_options(given: Mapping[str, str]) -> None:
             )
         if key in known:
             Options({key: value}).value(known[key])
-        elif key in aliases:
-            Options({key: value}).value(aliases[key])
-            if key in _PAIMON_ALIASES:
-                continue
-            warnings.warn(
-                f"Option {key!r} is read as {aliases[key].key!r}. Paimon itself knows only the latter.",
-                stacklevel=_CALLER,
-            )
+            if key != known[key].key and key not in _PAIMON_ALIASES:
+                text = f"Option {key!r} is read as {known[key].key!r}. Paimon itself knows only the latter."
+                warnings.warn(text, stacklevel=_CALLER)
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
-            others = {**known, **dict.fromkeys(_FOREIGN_KEYS)}
-            warnings.warn(_unknown(key, others) + " It is kept, and has no effect here.", stacklevel=_CALLER)
+            text = f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here."
+            warnings.warn(text, stacklevel=_CALLER)
 
 
-def _unknown(key: str, known: Mapping[str, Any]) -> str:
+def _by_name(options: Iterable[Option[Any]]) -> dict[str, Option[Any]]:
+    return {name: option for option in options for name in (option.key, *option.aliases)}
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
     return f"Unknown option {key!r}. {did_you_mean(key, known)}".rstrip()
 
 

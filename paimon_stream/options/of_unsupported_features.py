@@ -26,7 +26,7 @@ VECTORS_TARGET_SIZE = Option(
 DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )
-ROW_TRACKING = switch("row-tracking.enabled", "Rows have ids. Such tables are refused.")
+ROW_TRACKING = switch("row-tracking.enabled", "Rows of append tables have ids, which compactions keep.")
 DATA_EVOLUTION = switch("data-evolution.enabled", "Columns have files of their own. Such tables are refused.")
 PK_CLUSTERING_OVERRIDE = switch("pk-clustering-override", "Files are not sorted by key. Such tables are refused.")
 CLUSTERING_INCREMENTAL = switch(

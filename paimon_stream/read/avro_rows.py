@@ -5,7 +5,6 @@ types and fields that Avro forbids. Only their order matters for reading, so the
 """
 
 import io
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -16,14 +15,11 @@ import pyarrow as pa
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
 from paimon_stream.format.avro_records import SCHEMA_ERRORS, parsed_array
-from paimon_stream.format.json_text import in_words, parse_json
+from paimon_stream.format.json_text import BROKEN, in_words, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.convert import Chunk, normalize
 
-_BROKEN: Final = (
-    EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
-    struct.error, *SCHEMA_ERRORS,
-)  # fmt: skip
+_BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _DECIMAL_BYTES: Final = 16
 _BATCH_BYTES: Final = 32 << 20
@@ -81,44 +77,32 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
         if node["type"] != "record":
             raise FormatError("its schema is not a record")
         names = [str(one["name"]) for one in node["fields"]]
-        record = _Renaming().of(node)
-        return names, parsed_array(record)
+        return names, parsed_array(_renamed(node, {}))
     except _BROKEN as why:
         raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
 
 
-class _Renaming:
-    """Gives every named type a generated name, and replaces its name wherever it is used."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def of(self, node: Any) -> Any:
-        if isinstance(node, str):
-            return node if node in _PRIMITIVES else self._names[node]
-        if isinstance(node, list):
-            return [self.of(one) for one in node]
-        match node["type"]:
-            case "record":
-                made = self._new(node)
-                fields = [{"name": f"f{i}", "type": self.of(one["type"])} for i, one in enumerate(node["fields"])]
-                return {"type": "record", "name": made, "fields": fields}
-            case "array":
-                return {"type": "array", "items": self.of(node["items"])}
-            case "map":
-                return {"type": "map", "values": self.of(node["values"])}
-            case "fixed":
-                return {"type": "fixed", "name": self._new(node), "size": int(node["size"])}
-            case inner:
-                return self.of(inner)
-
-    def _new(self, node: Any) -> str:
-        made = f"r{len(self._names)}"
-        name = str(node["name"])
-        self._names[name] = made
-        if node.get("namespace"):
-            self._names[f"{node['namespace']}.{name}"] = made
-        return made
+def _renamed(node: Any, names: dict[str, str]) -> Any:
+    """The type with a generated name for every named type, also where it is used. `names` are those given so far."""
+    if isinstance(node, str):
+        return node if node in _PRIMITIVES else names[node]
+    if isinstance(node, list):
+        return [_renamed(one, names) for one in node]
+    match kind := node["type"]:
+        case "record" | "fixed":
+            made, name = f"r{len(names)}", str(node["name"])
+            names[name] = made
+            if node.get("namespace"):
+                names[f"{node['namespace']}.{name}"] = made
+            if kind == "fixed":
+                return {"type": kind, "name": made, "size": int(node["size"])}
+            fields = [{"name": f"f{i}", "type": _renamed(one["type"], names)} for i, one in enumerate(node["fields"])]
+            return {"type": kind, "name": made, "fields": fields}
+        case "array":
+            return {"type": kind, "items": _renamed(node["items"], names)}
+        case "map":
+            return {"type": kind, "values": _renamed(node["values"], names)}
+    return _renamed(kind, names)
 
 
 # -- values to arrays -----------------------------------------------------------------------------

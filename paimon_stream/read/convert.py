@@ -267,7 +267,9 @@ def _decimal(array: pa.Array, source: DataType, target: DataType, wanted: pa.Dat
         if target.root in _FLOATS:
             return array.cast(wanted)
         whole = pc.trunc(array).cast(pa.decimal128(38, 0), safe=False)
-        return _low_bits(whole, wanted)
+        words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
+        low = words[whole.offset : whole.offset + len(whole), 0]  # what Java keeps of a decimal that is too large
+        return pa.array(low, mask=nulls(whole)).cast(wanted, safe=False)
     if source.root is not TypeRoot.DECIMAL:
         array = array.cast(_ANY_INTEGER)
     if array.type.scale > wanted.scale:
@@ -276,10 +278,3 @@ def _decimal(array: pa.Array, source: DataType, target: DataType, wanted: pa.Dat
     wide = pa.decimal256(76, max(array.type.scale, wanted.scale))
     fits = pc.less(pc.abs(array.cast(wide)), limit.cast(pa.decimal256(76, wide.scale)))
     return pc.if_else(fits, array.cast(wide), pa.scalar(None, wide)).cast(wanted, safe=False)
-
-
-def _low_bits(whole: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The low bits of a decimal without fraction. Java keeps these of a decimal that is too large."""
-    words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
-    low = words[whole.offset : whole.offset + len(whole), 0]
-    return pa.array(low, mask=nulls(whole)).cast(wanted, safe=False)

@@ -48,17 +48,11 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 
 
 def merged_batches(
-    spec: MergeSpec,
-    section: Section,
-    read: ReadFile,
-    piece_rows: tuple[int, int, int] = PIECE_ROWS,
-    most_runs: int = MOST_RUNS,
-    *,
-    keep_deletes: bool = False,
+    spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`. Raises what
     `windows` raises, and `InvalidData` for rows that cannot be merged."""
-    for pieces in windows(spec, section, read, piece_rows, most_runs):
+    for pieces in windows(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
         yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
@@ -69,40 +63,34 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
     return np.repeat([entry.file.level for entry, _ in pieces], [batch.num_rows for _, batch in pieces])
 
 
-def windows(
-    spec: MergeSpec,
-    section: Section,
-    read: ReadFile,
-    piece_rows: tuple[int, int, int] = PIECE_ROWS,
-    most_runs: int = MOST_RUNS,
-) -> Iterator[list[Piece]]:
+def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece is first.
 
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
     for a file that is not sorted by key, `StorageError` for a temporary file that cannot be written.
     """
-    least, most, together = piece_rows
-    several = min(len(section.runs), most_runs) + len(section.beside)
+    least, most, together = PIECE_ROWS
+    several = min(len(section.runs), MOST_RUNS) + len(section.beside)
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
 
     def run_of(files: Iterable[ManifestEntry]) -> "_Run":
         return _Run(spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))))
 
     beside = [run_of(run) for run in section.beside]
-    if len(section.runs) <= most_runs:
+    if len(section.runs) <= MOST_RUNS:
         yield from _steps(section, map(run_of, section.runs), beside)
         return
-    new = [one for one in reading_order(section, most_runs) if not one.file.level]
+    new = [one for one in reading_order(section) if not one.file.level]
     older = [[one for one in run if one.file.level] for run in section.runs]
     with _Spill(spec, section) as spill:
-        longer = spill.shortened([run_of([one]) for one in new], most_runs)
+        longer = spill.shortened([run_of([one]) for one in new])
         yield from _steps(section, [*(run_of(run) for run in older if run), *longer], beside)
 
 
-def reading_order(section: Section, most_runs: int = MOST_RUNS) -> list[ManifestEntry]:
+def reading_order(section: Section) -> list[ManifestEntry]:
     """The section's files in about the order in which `windows` opens them."""
     beside = [one for run in section.beside for one in run]
-    if len(section.runs) <= most_runs:
+    if len(section.runs) <= MOST_RUNS:
         return [*section.files, *beside]
     spilled_first = sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
     return [*spilled_first, *beside]
@@ -139,10 +127,10 @@ class _Spill:
         with suppress(OSError):  # what could not be written has been reported
             self._file.close()
 
-    def shortened(self, runs: "list[_Run]", most: int) -> "list[_Run]":
-        """The rows of these runs, which are in the order of commits, as at most `most` runs."""
-        while len(runs) > most:
-            runs = [self._together(runs[at : at + most]) for at in range(0, len(runs), most)]
+    def shortened(self, runs: "list[_Run]") -> "list[_Run]":
+        """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS` runs."""
+        while len(runs) > MOST_RUNS:
+            runs = [self._together(runs[at : at + MOST_RUNS]) for at in range(0, len(runs), MOST_RUNS)]
         return runs
 
     def _together(self, runs: "list[_Run]") -> "_Run":

@@ -185,57 +185,36 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
         if len(chunk) != header >> 1:
             raise FormatError("a chunk in it is cut off")
         at += header >> 1
-        parts.append(chunk if header & 1 else _decompress(chunk, codec))
+        try:
+            parts.append(chunk if header & 1 else decompressed(codec, chunk, _MOST_CHUNK))
+        except ValueError as why:
+            raise FormatError(f"a chunk in it {why}") from None
+        except LookupError:
+            raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
         most -= len(parts[-1])
         if most < 0:
             raise FormatError("a part of it decompresses to more than it can hold")
     return b"".join(parts)
 
 
-def _decompress(chunk: bytes, codec: str) -> bytes:
-    try:
-        return decompressed(codec, chunk, _MOST_CHUNK)
-    except ValueError as why:
-        raise FormatError(f"a chunk in it {why}") from None
-    except LookupError:
-        raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
-
-
-class Numbers(ByteCursor):
-    """Numbers stored one after another as seven bits per byte."""
-
-    cut_off = "its footer is cut off"
-    damaged = "its footer is damaged"
-
-    def all(self) -> list[int]:
-        """All numbers."""
-        made = []
-        while self._at < len(self._data):
-            made.append(self._varint())
-        return made
-
-
 class Message(ByteCursor):
     """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not one."""
-
-    cut_off = "its footer is cut off"
-    damaged = "its footer is damaged"
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
         self._fields: dict[int, list[int | bytes]] = {}
-        while self._at < len(data):
-            tag = self._varint()
+        while self.at < len(data):
+            tag = self.varint()
             self._fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
     def _value(self, kind: int) -> int | bytes:
         match kind:
             case 0:
-                return self._varint()
+                return self.varint()
             case 1 | 5:
-                return self._take(8 if kind == 1 else 4)
+                return self.take(8 if kind == 1 else 4)
             case 2:
-                return self._take(self._varint())
+                return self.take(self.varint())
         raise FormatError(self.damaged)
 
     def has(self, field: int) -> bool:
@@ -264,4 +243,4 @@ class Message(ByteCursor):
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
         found = self._fields.get(field, [])
-        return [number for one in found for number in ([one] if isinstance(one, int) else Numbers(one).all())]
+        return [number for one in found for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())]

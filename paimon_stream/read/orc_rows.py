@@ -44,7 +44,7 @@ _MOST_NUMBERS: Final = 512
 _FIRST_SECOND: Final = -(2**63) // _BILLION + 1
 _LAST_SECOND: Final = 2**63 // _BILLION - 1
 Longs = npt.NDArray[np.int64]
-_UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}
+_UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}  # an unknown zone, "", counts as UTC
 _DAY: Final = 86_400
 _FIRST_UNKNOWN: Final = 2_114_380_800  # 2037-01-01
 _MODELS: Final = range(2009, 2037)
@@ -113,7 +113,7 @@ def _leaf(zone: str) -> Leaf:
         made = normalize(array, type_)
         if type_.root is TypeRoot.CHAR:
             return pc.ascii_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
-        if type_.root is TypeRoot.TIMESTAMP_LTZ and not _is_utc(zone):
+        if type_.root is TypeRoot.TIMESTAMP_LTZ and zone not in _UTC:
             return _wall_clock(made, zone).view(made.type)
         return made
 
@@ -135,13 +135,15 @@ def _timestamps(
     count = stripe.rows if valid is None else int(valid.sum())
     plain = {kind: footer.stream(source, streams[kind]) if kind in streams else b"" for kind in (_DATA, _SECONDARY)}
     seconds = _decode_run_lengths(plain[_DATA], count, signed=True)
-    nanos = _nanos(_decode_run_lengths(plain[_SECONDARY], count, signed=False))
+    packed = _decode_run_lengths(plain[_SECONDARY], count, signed=False)
+    zeros = packed & 7  # the number of zeros that were cut off, minus one
+    nanos = (packed >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))
     instant = footer.types[column].kind == TIMESTAMP_INSTANT
     zone = "UTC" if instant else stripe_footer.time_zone
-    seconds = seconds + (_EPOCH_2015 if _is_utc(zone) else _base(zone))
+    seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
     # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too large.
     seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
-    if not _is_utc(zone):
+    if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
     if nanoseconds and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
@@ -160,34 +162,15 @@ def _base(zone: str) -> int:
     return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
 
 
-def _nanos(values: Longs) -> Longs:
-    """Nanoseconds of a second. The low three bits are the number of zeros that were cut off, minus one."""
-    zeros = values & 7
-    power = np.where(zeros == 0, 1, 10 ** (zeros + 1))
-    return (values >> 3) * power
-
-
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     """Decodes bits from byte run lengths."""
     if count > _MOST_BITS * len(data):
         raise FormatError("a stream in it is cut off")
-    parts, at, need = [], 0, (count + 7) // 8
-    have = 0
-    while have < need:
-        if at >= len(data):
-            raise FormatError("a stream in it is cut off")
-        head = data[at]
-        if head < 128:
-            part = data[at + 1 : at + 2] * (head + 3)
-            at += 2
-        else:
-            part = data[at + 1 : at + 1 + 256 - head]
-            at += 1 + 256 - head
-        if not part:
-            raise FormatError("a stream in it is cut off")
-        parts.append(part)
-        have += len(part)
-    flat = np.frombuffer(b"".join(parts)[:need], np.uint8)
+    runs, plain, need = _Runs(data, signed=False), bytearray(), (count + 7) // 8
+    while len(plain) < need:
+        head = runs.take(1)[0]
+        plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
+    flat = np.frombuffer(plain[:need], np.uint8)
     return np.unpackbits(flat)[:count].astype(bool)
 
 
@@ -196,7 +179,7 @@ def _decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
     if count > _MOST_NUMBERS * len(data):
         raise FormatError("a stream in it is cut off")
     made = np.empty(count, np.int64)
-    runs = _Runs(data, signed)
+    runs = _Runs(data, signed=signed)
     filled = 0
     while filled < count:
         values = runs.next()
@@ -210,15 +193,15 @@ class _Runs(ByteCursor):
     cut_off = "a stream in it is cut off"
     damaged = "a number in it is damaged"
 
-    def __init__(self, data: bytes, signed: bool) -> None:
+    def __init__(self, data: bytes, *, signed: bool) -> None:
         super().__init__(data)
         self._signed = signed
 
     def next(self) -> Longs:
-        head = self._take(1)[0]
+        head = self.take(1)[0]
         match head >> 6:
             case 0:
-                value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
+                value = int.from_bytes(self.take((head >> 3 & 7) + 1), "big")
                 return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
             case 1:
                 values = self._packed(*self._width_and_length(head))
@@ -232,11 +215,11 @@ class _Runs(ByteCursor):
         return _WIDTHS[head >> 1 & 31], self._length(head)
 
     def _length(self, head: int) -> int:
-        return ((head & 1) << 8 | self._take(1)[0]) + 1
+        return ((head & 1) << 8 | self.take(1)[0]) + 1
 
     def _packed(self, width: int, count: int) -> npt.NDArray[np.uint64]:
         """`count` numbers of `width` bits each, the highest bit first."""
-        raw = np.frombuffer(self._take((width * count + 7) // 8), np.uint8)
+        raw = np.frombuffer(self.take((width * count + 7) // 8), np.uint8)
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
         made = np.zeros(count, np.uint64)
         for column in range(width):
@@ -245,10 +228,10 @@ class _Runs(ByteCursor):
 
     def _patched(self, head: int) -> Longs:
         width, length = self._width_and_length(head)
-        third, fourth = self._take(2)
+        third, fourth = self.take(2)
         patch_width, gap_width = _WIDTHS[third & 31], (fourth >> 5) + 1
         size = (third >> 5) + 1
-        base = int.from_bytes(self._take(size), "big")
+        base = int.from_bytes(self.take(size), "big")
         sign = 1 << (size * 8 - 1)
         base = -(base & ~sign) if base & sign else base
         values = self._packed(width, length)
@@ -264,9 +247,9 @@ class _Runs(ByteCursor):
     def _delta(self, head: int) -> Longs:
         code = head >> 1 & 31
         length = self._length(head)
-        base = self._varint()
+        base = self.varint()
         base = unzigzag(base) if self._signed else base
-        step = unzigzag(self._varint())
+        step = unzigzag(self.varint())
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
@@ -285,11 +268,6 @@ def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
 
 def _wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
-
-
-def _is_utc(zone: str) -> bool:
-    """Whether the zone's name means UTC. An unknown zone, "", counts as UTC."""
-    return zone in _UTC
 
 
 def _wall_clock(moments: pa.Array, zone: str) -> pa.Array:
@@ -316,13 +294,11 @@ def _modelled(seconds: Longs) -> Longs:
     models = np.zeros((2, 7), np.int64)
     known = np.arange(_MODELS.start, _MODELS.stop)
     models[_kinds(known)] = _year_starts(known)
-    made: Longs = seconds - starts + models[_kinds(years)]
-    return made
+    return seconds - starts + models[_kinds(years)]
 
 
 def _year_starts(years: npt.NDArray[np.int64]) -> Longs:
-    starts: Longs = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
-    return starts
+    return (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
 
 
 def _kinds(years: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:

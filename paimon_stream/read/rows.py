@@ -32,6 +32,7 @@ from paimon_stream.read.scan import Scan
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.table.row_ids import ROW_ID_COLUMN, fill_row_ids
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import IndexFiles
 
@@ -127,7 +128,7 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     needed = tuple(map(scan.schema.field, spec.needed(names)))
     plain, with_kind = _Reader(scan, scan.columns), _Reader(scan, (*scan.columns, KIND_COLUMN))
     whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    for group in in_groups(buckets(scan.files), AT_ONCE if plain.opens_ahead else 1):
+    for group in in_groups(buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
         found: list[tuple[Section, _Reader]] = []
         for section in [one for files in group for one in _sections(scan, spec, files)]:
             entry = section.single
@@ -168,19 +169,13 @@ class _Reader:
         self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
-        self._ahead = OpenAhead(scan.table.storage)
+        self.ahead = OpenAhead(scan.table.storage)
         self._index_files = IndexFiles(scan.table)
-
-    @property
-    def opens_ahead(self) -> bool:
-        """Whether `expect` has any effect."""
-        return self._ahead.helps
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
-        if self.opens_ahead:
-            inside = (one for one in entries if one.file.external_path is None)
-            self._ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
+        inside = (one for one in entries if one.file.external_path is None)
+        self.ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
@@ -194,6 +189,8 @@ class _Reader:
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
+                if ROW_ID_COLUMN in self._columns:
+                    batch = fill_row_ids(batch, entry.file, rows)
             first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
             if first < end:
                 kept = np.ones(chunk.rows, bool)
@@ -221,7 +218,8 @@ class _Reader:
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""
         wanted = {one.id: one for one in self._columns if one.name not in partition}
-        sources = {one.id: one for one in (*written.fields, SEQUENCE_COLUMN, KIND_COLUMN) if one.id in wanted}
+        own = SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN
+        sources = {one.id: one for one in (*written.fields, *own) if one.id in wanted}
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
@@ -247,7 +245,7 @@ class _Reader:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
-        with _reading(path, self._scan), self._ahead.open_input(self._relative(entry)) as source:
+        with _reading(path, self._scan), self.ahead.open_input(self._relative(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
+    BUCKET,
     CHANGELOG_PRODUCER,
     DATA_EVOLUTION,
     MERGE_ENGINE,
@@ -198,6 +199,7 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
         ),
         (DATA_EVOLUTION, options.value(DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
         (ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
+        (ROW_TRACKING, tracked and options.value(BUCKET) != -1, "needs bucket = -1"),
     ):
         if wrong:
             raise _wrong(option.key, options[option.key], f"which {why}. Leave it out, or change the other.")

@@ -22,7 +22,6 @@ from paimon_stream.options import (
     MANIFEST_FORMAT,
     PARTITION_LEGACY_NAME,
     PK_CLUSTERING_OVERRIDE,
-    ROW_TRACKING,
     TABLE_TYPE,
     ZSTD_LEVEL,
     Option,
@@ -128,13 +127,7 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
 # -- what can be written --------------------------------------------------------------------------
 
 # Options that, if true, require something that a commit of this release would silently leave out.
-_NOT_BUILT: Final = {
-    ROW_TRACKING: "row tracking",
-    DATA_EVOLUTION: "data evolution",
-    PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
-}
-# The ones whose commits give each row an id.
-_MADE_BY_COMMITS: Final = (ROW_TRACKING, DATA_EVOLUTION)
+_NOT_BUILT: Final = {DATA_EVOLUTION: "data evolution", PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
 # Options that move files or history to where this release does not look.
 _ELSEWHERE: Final = {
     EXTERNAL_STRATEGY: "keeps its data files outside the table",
@@ -146,10 +139,9 @@ def check_committable(table: Table) -> None:
     """Raises for a table to which messages of any origin cannot be committed as its definition requires:
     `UnsupportedFeature` for its kind, an option or a partition column."""
     _check_type(table)
-    for option in _MADE_BY_COMMITS:
-        if table.options.value(option):
-            what = f"uses {_NOT_BUILT[option]}, for which this release does not commit"
-            raise _unsupported(table, option, what)
+    if table.options.value(DATA_EVOLUTION):
+        what = f"uses {_NOT_BUILT[DATA_EVOLUTION]}, for which this release does not commit"
+        raise _unsupported(table, DATA_EVOLUTION, what)
     _check_places(table)
     _check_partition_columns(table)
 

@@ -109,12 +109,6 @@ def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
 # -- the rows -----------------------------------------------------------------------------------------
 
 
-def encode_rows(rows: pa.RecordBatch, fields: Sequence[DataField]) -> list[bytes]:
-    """The bytes of each row, as a record of `avro_schema(fields)`. The columns already fit the fields."""
-    columns = [_nullable(rows.column(i), one.type) for i, one in enumerate(fields)]
-    return [b"".join(row) for row in zip(*columns, strict=True)]
-
-
 def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
     """The bytes of each value. A nullable value is preceded by the number of its branch of the union."""
     values = _values(column, type_)
@@ -224,7 +218,7 @@ class AvroDataFile(FileWriter):
     def __init__(self, settings: "AvroSettings", storage: Storage, path: str) -> None:
         """Opens the file and writes its header."""
         super().__init__(storage, path)
-        self._fields = settings.fields
+        self._row = DataType(root=TypeRoot.ROW, fields=settings.fields)
         self.stats = RowStats([one.type for one in settings.fields], settings.wanted)
         self._codec = compressor(settings.codec, settings.level)
         self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
@@ -237,7 +231,7 @@ class AvroDataFile(FileWriter):
     def put(self, rows: pa.Table) -> None:
         """Writes the rows, in blocks of about 64 KiB. Ends with a whole block."""
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            for row in encode_rows(batch, self._fields):
+            for row in _values(batch.to_struct_array(), self._row):
                 self._waiting.append(row)
                 self._waiting_bytes += len(row)
                 if self._waiting_bytes >= _BLOCK_BYTES:

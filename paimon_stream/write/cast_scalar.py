@@ -120,7 +120,10 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
     if _same_family(source, target):
         return _cast(column, type_, target, place)
     if type_.root is TypeRoot.TIME and pa.types.is_integer(source):
-        return _time_of_millis(column, type_, target, place)
+        beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
+        if beyond:
+            raise _overflow(type_, place, beyond)
+        return column.cast(pa.int32()).cast(target)  # milliseconds of the day: Spark has no such type
     if _is_exact_number(source) and _is_exact_number(target):
         outside = _count_outside(column, target)
         if outside:
@@ -130,14 +133,6 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
                 column = column.cast(pa.decimal128(20, 0))  # it holds any integer; Arrow refuses the direct cast
             return _cast(column, type_, target, place)
     raise _other_type(column, type_, place, len(column) - column.null_count)
-
-
-def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
-    """Converts integers, milliseconds of the day, to TIME. Spark has no such type."""
-    beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
-    if beyond:
-        raise _overflow(type_, place, beyond)
-    return column.cast(pa.int32()).cast(target)
 
 
 def _overflow(type_: DataType, place: "Place", outside: int) -> NumericOverflow:

@@ -197,24 +197,20 @@ def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> 
     """The members of the rows that are not NULL, moved to their places among all rows. The places of NULL rows hold
     NULL. If the member is NOT NULL, they hold an arbitrary value instead, because writers insist on one."""
     if not field.nullable and not len(member):
-        return _zeros(field.type, len(valid))
+        return pa.repeat(pa.scalar(_zero(field.type), field.type), len(valid))
     places = np.maximum(np.cumsum(valid) - 1, 0)
     return member.take(pa.array(places, mask=~valid if field.nullable else None))
 
 
-def _zeros(type_: pa.DataType, rows: int) -> pa.Array:
-    """Rows that are not NULL and have no content."""
+def _zero(type_: pa.DataType) -> Any:
+    """A value of the type without content."""
     if pa.types.is_struct(type_):
-        return pa.Array.from_buffers(type_, rows, [None], children=[_zeros(one.type, rows) for one in type_])
+        return {one.name: _zero(one.type) for one in type_}
     if pa.types.is_map(type_) or pa.types.is_list(type_):
-        offsets = pa.array(np.zeros(rows + 1, np.int32))
-        if pa.types.is_list(type_):
-            return pa.ListArray.from_arrays(offsets, _zeros(type_.value_type, 0), type=type_)
-        keys, items = _zeros(type_.key_type, 0), _zeros(type_.item_type, 0)
-        return pa.MapArray.from_arrays(offsets, keys, items, type=type_)
+        return []
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return pa.array([b""], pa.binary()).take(pa.array(np.zeros(rows, np.int64))).cast(type_)
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(bytes(rows * type_.bit_width // 8 + 1))])
+        return b""
+    return False if pa.types.is_boolean(type_) else 0
 
 
 def _flags(column: Any) -> npt.NDArray[np.bool_]:

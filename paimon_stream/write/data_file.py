@@ -176,8 +176,7 @@ class BucketWriter:
         wanted = self._rows_to_target()
         if wanted is None:
             # The first row group shows how small rows become. It must not overfill a file of small target.
-            probe = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
-            wanted = probe if probe < self._waiting_rows else self._waiting_rows
+            wanted = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
         return max(1, min(rows, wanted))
 
     def _write_row_group(self) -> None:

@@ -50,7 +50,6 @@ class OrcSettings(FileSettings):
     arrow: pa.Schema
     types: tuple[DataType, ...]
     wanted: tuple[bool, ...]
-    timestamps: tuple[int, ...]
     dictionary: float | None
     more: tuple[tuple[str, Any], ...]
 
@@ -64,7 +63,6 @@ class OrcSettings(FileSettings):
             wanted=wanted,
             codec="uncompressed" if codec == "none" else codec,
             suffix=file_suffix(options, FileFormat.ORC, codec),
-            timestamps=tuple(i for i, one in enumerate(schema.fields) if _holds_timestamps(one.type)),
             dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
             more=tuple(_more(options)),
         )
@@ -76,9 +74,9 @@ class OrcSettings(FileSettings):
     def in_file(self, rows: pa.Table) -> pa.Table:
         """The rows in the types of the file. Only parts of structs are copied. Raises `InvalidData` for
         timestamps that Arrow's writer would store wrongly."""
-        for i in self.timestamps:
-            for chunk in rows.column(i).chunks:
-                _check_fractions(self.arrow.names[i], chunk)
+        for name, column in zip(self.arrow.names, rows.columns, strict=True):
+            for chunk in column.chunks:
+                _check_fractions(name, chunk)
         rows = _with_whole_structs(rows)
         if rows.schema.equals(self.arrow):
             return rows
@@ -97,12 +95,6 @@ class OrcSettings(FileSettings):
             texts = {name for name, one in zip(first.column_names, self.types, strict=True) if one.is_string}
             threshold = _DICTIONARY_SHARE if texts & set(worth_a_dictionary(first)) else 0.0
         return orc.ORCWriter(stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more))
-
-
-def _holds_timestamps(type_: DataType) -> bool:
-    inner = [one for one in (type_.key, type_.element) if one is not None]
-    inner += [one.type for one in type_.fields]
-    return type_.is_timestamp or any(map(_holds_timestamps, inner))
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:

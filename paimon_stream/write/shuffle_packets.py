@@ -119,8 +119,7 @@ class _Packer:
             self._place_of.append((hash_bytes(group.partition) + group.bucket) % len(self._keys))
         if isinstance(numbers, int):
             return np.full(batch.num_rows, self._place_of[numbers], np.int32)
-        found: Places = np.array(self._place_of, np.int32)[numbers]
-        return found
+        return np.array(self._place_of, np.int32)[numbers]
 
     def packed(self) -> pa.RecordBatch:
         """All waiting rows as packets."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag
     inner = load_table(LocalStorage(str(path)))
     storage = FaultyStorage(inner.storage, [Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)])
     with pytest.raises(Killed):
-        expire_snapshots(inner, 1, 1, timedelta(0), storage=storage)
+        expire_snapshots(replace(inner, storage=storage), 1, 1, timedelta(0))
     assert list(path.glob("_paimon_stream/expiring-*"))
     with pytest.raises(Exception, match=f"snapshot.*{first}.*exist"):
         java.create_tag(path, "late", first)

@@ -4,6 +4,7 @@ Java changes."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class Place:
         last = f"snapshot/snapshot-{self.ids[-1]}"
         fault = Fault(at=1, verb="delete", path=last, moment=Moment.BEFORE, stop=True)
         with pytest.raises(Killed):
-            rollback_to(inner, target, storage=FaultyStorage(inner.storage, [fault]))
+            rollback_to(replace(inner, storage=FaultyStorage(inner.storage, [fault])), target)
 
     def is_rolled_back(self) -> None:
         """Java and we find the target as the newest snapshot, with its rows, and all of it is there."""
@@ -87,7 +88,7 @@ def test_a_rollback_stops_where_java_rolls_back_further(place: Place, at: int) -
     met = Meanwhile(inner.storage, at, lambda: place.java.rollback_to(place.path, lower))
     stopped = r"another one has taken over|meanwhile|has no snapshot"
     with pytest.raises((CommitContended, NotFound), match=stopped):
-        rollback_to(inner, place.target, storage=met)  # type: ignore[arg-type]
+        rollback_to(replace(inner, storage=met), place.target)  # type: ignore[arg-type]
     assert [one["id"] for one in place.java.snapshots(place.path)][-1] == lower
     assert [one.id for one in place.ours().snapshots()][-1] == lower
 
@@ -100,6 +101,6 @@ def test_an_expiry_notices_that_java_has_rolled_back(place: Place, at: int) -> N
     place.target = place.ids[-2]
     place.java.create_tag(place.path, "aim", place.target)
     place.rows = place.read("aim")
-    expire_snapshots(inner, 2, 2, timedelta(0), storage=met)  # type: ignore[arg-type]
+    expire_snapshots(replace(inner, storage=met), 2, 2, timedelta(0))  # type: ignore[arg-type]
     if met.happened:
         place.is_rolled_back()

@@ -80,7 +80,7 @@ def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict
         live = case.bench.live_names()
         case.expire()
         bench = case.bench
-        tried(lambda b=bench, s=storage: delete_tag(b.table, "kept", storage=s, runtime=b.runtime))
+        tried(lambda b=bench, s=storage: delete_tag(b.on(s), "kept", runtime=b.runtime))
         case.audit(live)
         tried(lambda b=bench: delete_tag(b.table, "kept", runtime=b.runtime))
         assert read_tags(bench.storage) == {}
@@ -100,7 +100,7 @@ def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(
             if target == "old":
                 case.expire()
             storage = FaultyStorage(bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
-            tried(lambda b=bench, s=storage, t=target: rollback_to(b.table, t, storage=s, runtime=b.runtime))
+            tried(lambda b=bench, s=storage, t=target: rollback_to(b.on(s), t, runtime=b.runtime))
             fired = storage.fired
             ids = bench.snapshots.ids()
             assert not any(case.broken(bench.snapshots.get(one)) for one in ids)
@@ -159,13 +159,13 @@ def test_what_an_expiry_does_at_any_operation_of_a_commit_keeps_the_table_whole(
 def tag(case: Case, name: str, snapshot: int, storage: Storage | None = None) -> bool:
     """Whether the tag was created."""
     bench = case.bench
-    failed = tried(lambda: create_tag(bench.table, name, snapshot, storage=storage, runtime=bench.runtime))
+    failed = tried(lambda: create_tag(bench.on(storage), name, snapshot, runtime=bench.runtime))
     assert failed is None or isinstance(failed, NotFound)
     return failed is None
 
 
 def untag(case: Case, name: str, storage: Storage | None = None) -> None:
-    delete_tag(case.bench.table, name, storage=storage, runtime=case.bench.runtime)
+    delete_tag(case.bench.on(storage), name, runtime=case.bench.runtime)
 
 
 def ends_well(case: Case, live: list[str], made: dict[str, bool]) -> None:
@@ -225,7 +225,7 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
             live, bench = case.bench.live_names(), case.bench
 
             def expire(storage: Storage, bench: Bench = bench) -> None:
-                expire_snapshots(bench.table, 5, 5, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime)
+                expire_snapshots(bench.on(storage), 5, 5, dt.timedelta(0), 100, runtime=bench.runtime)
 
             expiry = Stopped(bench.storage, at, expire)
             storage = Meanwhile(bench.storage, within, expiry.finish)

@@ -31,7 +31,7 @@ from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import create_table
+from paimon_stream.table.table import Table, create_table
 from tests.kits.places import new_storage
 
 FIELDS = (DataField(id=0, name="id", type=parse_type("BIGINT")), DataField(id=1, name="dt", type=parse_type("STRING")))
@@ -71,6 +71,10 @@ class Bench:
     @property
     def buckets(self) -> int:
         return int(self.options.get("bucket", "-1"))
+
+    def on(self, storage: Storage | None) -> Table:
+        """The table on another storage, such as one with faults; None is its own."""
+        return replace(self.table, storage=storage or self.storage)
 
     def committer(
         self, storage: Storage | None = None, observer: BatchObserver = NO_OBSERVER, runtime: Runtime | None = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 
@@ -49,7 +49,7 @@ class Case:
         bench.runtime = simulated(next(SEEDS), bench.clock)
         bench._metas = {}
         bench.storage = storage
-        bench.table = replace(bench.table, storage=storage)
+        bench.table = bench.on(storage)
         bench.snapshots = SnapshotStore(storage, bench.runtime)
         bench.manifests = ManifestStore(storage)
         return cls(bench)
@@ -75,14 +75,14 @@ class Case:
 
     def expire(self, storage: Storage | None = None) -> ExpireReport:
         bench = self.bench
-        return expire_snapshots(bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime)
+        return expire_snapshots(bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=bench.runtime)
 
     def expire_to(self, earliest: int, storage: Storage | None = None) -> ExpireReport:
         """Expires all snapshots below `earliest`."""
         bench = self.bench
         keep = bench.snapshots.ids()[-1] - earliest + 1
         now = dt.timedelta(0)
-        return expire_snapshots(bench.table, keep, keep, now, 100, storage=storage, runtime=bench.runtime)
+        return expire_snapshots(bench.on(storage), keep, keep, now, 100, runtime=bench.runtime)
 
     def files(self) -> set[str]:
         return set(paths(self.bench.storage))

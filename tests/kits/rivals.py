@@ -153,11 +153,11 @@ class Rivals:
 
 
 def _rollback(target: int | str) -> Callable[[Case, Storage], object]:
-    return lambda case, storage: rollback_to(case.bench.table, target, storage=storage, runtime=case.bench.runtime)
+    return lambda case, storage: rollback_to(case.bench.on(storage), target, runtime=case.bench.runtime)
 
 
 def _expire(case: Case, storage: Storage) -> object:
-    return expire_snapshots(case.bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=case.bench.runtime)
+    return expire_snapshots(case.bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=case.bench.runtime)
 
 
 def _drop(case: Case, storage: Storage) -> object:
@@ -173,9 +173,7 @@ def _append(case: Case, storage: Storage) -> object:
 
 
 def _orphans(case: Case, storage: Storage) -> object:
-    return remove_orphan_files(
-        case.bench.table, dt.timedelta(days=1), False, storage=storage, runtime=case.bench.runtime
-    )
+    return remove_orphan_files(case.bench.on(storage), dt.timedelta(days=1), False, runtime=case.bench.runtime)
 
 
 def _abort(case: Case, storage: Storage) -> object:
@@ -208,8 +206,8 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "rollback to 5": _rollback(5),
     "rollback to the tag": _rollback("kept"),
     "expire": _expire,
-    "untag": lambda case, storage: delete_tag(case.bench.table, "kept", storage=storage, runtime=case.bench.runtime),
-    "tag": lambda case, storage: create_tag(case.bench.table, "new", 6, storage=storage, runtime=case.bench.runtime),
+    "untag": lambda case, storage: delete_tag(case.bench.on(storage), "kept", runtime=case.bench.runtime),
+    "tag": lambda case, storage: create_tag(case.bench.on(storage), "new", 6, runtime=case.bench.runtime),
     "orphans": _orphans,
     "abort": _abort,
     "drop": _drop,

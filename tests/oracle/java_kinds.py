@@ -76,6 +76,18 @@ class JavaKinds(JavaPaimon):
         self._commit(table, DEFAULT_USER, BATCH_COMMIT_IDENTIFIER, messages, None, False, None)
         return self._latest_snapshot_id(path)
 
+    def read_tracked(self, path: str | os.PathLike) -> list[dict[str, Any]]:
+        """The rows with `_ROW_ID` and `_SEQUENCE_NUMBER`."""
+        table, names = self._table(path), ("_ROW_ID", "_SEQUENCE_NUMBER")
+        row_type = self._paimon.table.SpecialFields.rowTypeWithRowTracking(table.rowType(), True, True)
+        read = table.newRead().withReadType(row_type)
+        wire = json.loads(self._bridge.readRows(read, table.newScan().plan().splits(), row_type))
+        types, found = self._fields_of(table), []
+        for _, *values in wire:
+            row = {name: type_.decode(value) for (name, type_), value in zip(types, values, strict=False)}
+            found.append(row | dict(zip(names, values[len(types) :], strict=True)))
+        return found
+
     def key_hashes(self, path: str | os.PathLike, rows: Iterable[Row]) -> list[int]:
         """The hash of each row's primary key without its partition columns."""
         table = self._table(path)

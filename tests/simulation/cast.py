@@ -30,6 +30,8 @@ from tests.simulation.actors.writers import (
 from tests.simulation.choices import Script
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
+from tests.simulation.row_ids import KIND as TRACKED
+from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
 from tests.simulation.world import World
 
 OTHERS: dict[type[Actor], int] = {
@@ -79,8 +81,8 @@ def world_of(
     upkeep: bool = True,
 ) -> World:
     """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others. Without `newcomers`, `compactors`, `dynamic` buckets or `upkeep`, the schedules are those that were found
-    before these existed."""
+    no others. Without `newcomers`, `compactors`, `dynamic` buckets or `upkeep`, with which row tracking came, the
+    schedules are those that were found before these existed."""
 
     def takes_part(kind: str, rarely: int) -> bool:
         drawn = choices.once_in(rarely)
@@ -100,6 +102,11 @@ def world_of(
     if world.dynamic:
         options |= DYNAMIC_OPTIONS
         options.pop("bucket-key", None)
+    if not keyed and "bucket" not in options:
+        drawn = upkeep and newcomers and random.Random(f"tracked {seed}").randrange(3) == 0
+        world.tracked = TRACKED in only if only else drawn
+    if world.tracked:
+        options |= TRACKED_OPTIONS
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}

@@ -21,7 +21,13 @@ from paimon_stream.table import lineage, message_files
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
-from tests.simulation import planted_compaction, planted_dynamic, planted_in_stream, planted_maintenance
+from tests.simulation import (
+    planted_compaction,
+    planted_dynamic,
+    planted_in_stream,
+    planted_maintenance,
+    planted_row_ids,
+)
 from tests.simulation.bug import BUGS, Bug, Patch, bug
 
 
@@ -353,7 +359,15 @@ def numbers_begin_at_zero(patch: Patch) -> None:
     patch.setattr(sequence.Sequences, "check", lambda *given: None)
 
 
-__all__ = ["BUGS", "Bug", "planted_compaction", "planted_dynamic", "planted_in_stream", "planted_maintenance"]
+__all__ = [
+    "BUGS",
+    "Bug",
+    "planted_compaction",
+    "planted_dynamic",
+    "planted_in_stream",
+    "planted_maintenance",
+    "planted_row_ids",
+]
 
 
 @bug("A snapshot without changes always counts as part of the table.", seed=20261123032317, within=1, newcomers=True)

@@ -154,7 +154,7 @@ def _read(scan: Scan, entry: ManifestEntry) -> tuple[Piece, ...]:
 
 def _batch(scan: Scan, rows: int) -> pa.RecordBatch:
     """A batch with so many rows that say nothing."""
-    fields = list(file_schema(scan.schema))
+    fields = list(file_schema(replace(scan.schema, fields=scan.columns)))
     if scan.merge is not None:
         fields += list(file_schema(replace(scan.schema, fields=(SEQUENCE_COLUMN, KIND_COLUMN))))
     columns = [

@@ -36,6 +36,7 @@ from tests.simulation.limits import (
     TAG_DELETER_SLEPT,
     Limit,
 )
+from tests.simulation.row_ids import check_row_ids
 from tests.simulation.state import State, Token, Violation, token_of, tokens
 from tests.simulation.wholeness import is_whole
 
@@ -253,6 +254,8 @@ class Truth:
             check_compaction(self.world, self.head, state)
         if state is not None and self.world.dynamic:
             check_index(self.world, state)
+        if state is not None and self.world.tracked:
+            check_row_ids(state)
         if reason == "overwrite" and state is not None and state.made_by is not None:
             self._check_age(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:

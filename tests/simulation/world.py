@@ -32,6 +32,7 @@ class World:
     the table lies in an object store. With `in_flight` the requests that are sent there together happen in
     any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
     With `compacted`, somebody compacts data files. With `dynamic` buckets, the table has a hash index.
+    With `tracked`, its rows have ids.
     With `partitions_expire`, partitions expire by the age of their files.
     """
 
@@ -61,6 +62,7 @@ class World:
     storm: int = 0
     compacted: bool = False
     dynamic: bool = False
+    tracked: bool = False
     partitions_expire: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)

@@ -228,7 +228,12 @@ UNWRITABLE = {
         {"file.format": "orc"},
         "orc.timestamp-ltz.legacy.type",
     ),
-    "row tracking": (PLAIN, [], {"row-tracking.enabled": "true"}, "row-tracking.enabled"),
+    "data evolution": (
+        PLAIN,
+        [],
+        {"row-tracking.enabled": "true", "data-evolution.enabled": "true"},
+        "data-evolution.enabled",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paimon_stream.commit.plan import Changes, with_row_ids
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended
 from paimon_stream.format.entries import FileKind, ManifestEntry
@@ -44,11 +45,16 @@ class JavaCommitter(Actor):
         names = NameSource(self.world.ids.uuid())
         store = ManifestStore(storage)
         writer = ManifestWriter(storage, table.options, table.partition_types, table.schema.id)
-        base = () if latest is None else store.base_and_delta(latest)
+        base, next_row_id = () if latest is None else store.base_and_delta(latest), None
+        if self.world.tracked:
+            first, id_ = (0, 1) if latest is None else (latest.next_row_id or 0, latest.id + 1)
+            changes, next_row_id = with_row_ids(Changes(entries=tuple(entries)), first, id_)
+            entries = list(changes.entries)
         delta = writer.write(entries, names)
         lists = names.next("manifest-list"), names.next("manifest-list")
         sizes = writer.write_list(lists[0], base), writer.write_list(lists[1], delta)
         snapshot = self._snapshot(latest, table, lists, sizes, rows, kind)
+        snapshot = replace(snapshot, next_row_id=next_row_id)
         if self._renamed(snapshot):
             storage.write(LATEST_HINT, str(snapshot.id).encode())
             return snapshot
@@ -157,11 +163,10 @@ class JavaKeeper(Actor):
     def expire(self) -> object:
         process = self.ready()
         return expire_snapshots(
-            self.table(),
+            replace(self.table(), storage=process.storage),
             retain_max=3,
             retain_min=1,
             protect_streams=False,
-            storage=process.storage,
             runtime=process.runtime,
         )
 

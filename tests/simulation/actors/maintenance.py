@@ -40,11 +40,10 @@ class Expirer(Actor):
         self.doing = f"expiry to {keep} snapshots"
         process = self.ready()
         return lambda: expire_snapshots(
-            self.table(),
+            replace(self.table(), storage=process.storage),
             retain_max=keep,
             retain_min=1,
             protect_streams=protects,
-            storage=process.storage,
             runtime=process.runtime,
         )
 
@@ -57,13 +56,13 @@ class Tagger(Actor):
         if tags and self.world.choices.once_in(3):
             name = self.world.choices.pick(tags)
             self.doing = f"deleting tag {name}"
-            return lambda: delete_tag(self.table(), name, storage=process.storage, runtime=process.runtime)
+            return lambda: delete_tag(replace(self.table(), storage=process.storage), name, runtime=process.runtime)
         self.world.serial += 1
         truth, name = self.world.truth, f"t{self.world.serial}"
         ids = [one for one in sorted(truth.there) if one not in truth.beside]
         chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
         self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
-        return lambda: create_tag(self.table(), name, chosen, storage=process.storage, runtime=process.runtime)
+        return lambda: create_tag(replace(self.table(), storage=process.storage), name, chosen, runtime=process.runtime)
 
 
 class AutomaticTagger(Actor):
@@ -126,7 +125,7 @@ class Restorer(Actor):
         self.doing = f"rollback to {target}" + (", taking over" if take_over else "")
         self.world.millis += 2 * SECOND  # nobody decides that within the second of a swift commit
         return lambda: rollback_to(
-            self.table(), target, take_over=take_over, storage=process.storage, runtime=process.runtime
+            replace(self.table(), storage=process.storage), target, take_over=take_over, runtime=process.runtime
         )
 
     def failed(self, error: PaimonStreamError) -> None:
@@ -140,7 +139,7 @@ class OrphanCleaner(Actor):
         process, age = self.ready(), self.world.choices.pick(("1 d", "1 h", "90 min"))
         self.doing = f"removal of orphans older than {age}"
         return lambda: remove_orphan_files(
-            self.table(), age, dry_run=False, storage=process.storage, runtime=process.runtime
+            replace(self.table(), storage=process.storage), age, dry_run=False, runtime=process.runtime
         )
 
 
@@ -164,4 +163,4 @@ class ManifestCompactor(Actor):
     def begin(self) -> Work:
         process = self.ready()
         self.doing = "compaction of manifests"
-        return lambda: compact_manifests(self.table(), storage=process.storage, runtime=process.runtime)
+        return lambda: compact_manifests(replace(self.table(), storage=process.storage), runtime=process.runtime)

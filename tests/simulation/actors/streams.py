@@ -152,7 +152,7 @@ class Stream(Actor):
         if self.repair:
             self.repair, self.doing = False, "repair of the hints"
             table, process = self.world.table, self.ready()
-            return lambda: repair_hints(table, storage=process.storage, runtime=process.runtime)
+            return lambda: repair_hints(replace(table, storage=process.storage), runtime=process.runtime)
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
         if any(ON_TABLE_CHANGE in given for given in self.answers.values()):

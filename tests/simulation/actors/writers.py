@@ -79,11 +79,10 @@ class HastyKeeper(BatchWriter):
         super().work()
         process = self.ready()
         return expire_snapshots(
-            self.table(),
+            replace(self.table(), storage=process.storage),
             retain_max=1,
             retain_min=1,
             protect_streams=False,
-            storage=process.storage,
             runtime=process.runtime,
         )
 

@@ -143,10 +143,12 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
     assert append.new_commit("me").commit(1, ()).snapshot_id is None
     keyed = PaimonTable.create(str(tmp_path / "k"), schema=PAIRS, primary_keys=["id"], options={"bucket": 1})
     assert keyed.new_commit("me").commit(1, ()).snapshot_id is None
-    tracked = {"row-tracking.enabled": "true"}
-    numbered = PaimonTable.create(str(tmp_path / "n"), schema=PAIRS, options=tracked)
-    with pytest.raises(UnsupportedFeature, match="row tracking"):
-        numbered.new_commit("me")
+    tracked = PaimonTable.create(str(tmp_path / "n"), schema=PAIRS, options={"row-tracking.enabled": "true"})
+    assert tracked.new_commit("me").commit(1, ()).snapshot_id is None
+    evolved = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    partial = PaimonTable.create(str(tmp_path / "e"), schema=PAIRS, options=evolved)
+    with pytest.raises(UnsupportedFeature, match="data evolution"):
+        partial.new_commit("me")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,6 @@ def test_a_second_writer_under_the_same_user_is_an_error_of_a_blind_commit(ident
     ("options", "error"),
     [
         ({"type": "format-table"}, UnsupportedFeature),
-        ({"row-tracking.enabled": "true"}, UnsupportedFeature),
         ({"data-evolution.enabled": "true"}, UnsupportedFeature),
         ({"branch": "dev"}, UnsupportedFeature),
         ({"manifest.format": "orc"}, UnsupportedFeature),

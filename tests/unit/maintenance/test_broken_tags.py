@@ -90,7 +90,7 @@ def killed_rollback() -> Case:
     case = Case.make()
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(case.bench.storage, [fault])
-    work = lambda: rollback_to(case.bench.table, 5, storage=storage, runtime=case.bench.runtime)  # noqa: E731
+    work = lambda: rollback_to(case.bench.on(storage), 5, runtime=case.bench.runtime)  # noqa: E731
     assert isinstance(tried(work), Killed)
     return case
 
@@ -212,7 +212,7 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_
         rollback_to(bench.table, 2, runtime=bench.runtime)
     storage = FaultyStorage(bench.storage)
     with pytest.raises(NotFound):
-        rollback_to(bench.table, 2, storage=storage, runtime=bench.runtime)
+        rollback_to(bench.on(storage), 2, runtime=bench.runtime)
     # A pin, left by a kill, would vouch for the next try.
     assert not [one for one in storage.operations if one.verb == "write"]
     assert bench.snapshots.ids() == [2, 3, 4, 5]

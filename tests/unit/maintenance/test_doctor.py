@@ -363,7 +363,7 @@ def broken_snapshot(q: Query) -> None:
 def unsupported_table(q: Query) -> None:
     q.run(1)
     schema = json.loads(q.bench.storage.read("schema/schema-0"))
-    altered = {**schema, "id": 1, "options": {"row-tracking.enabled": "true"}}
+    altered = {**schema, "id": 1, "options": {"data-evolution.enabled": "true"}}
     q.bench.storage.write("schema/schema-1", json.dumps(altered).encode())
 
 

@@ -148,7 +148,7 @@ def test_a_bucket_that_becomes_a_link_at_the_last_moment_costs_nothing_outside(t
     disk.write(disk.root / "bucket-0" / "canary")
     disk.age()
     outside = disk.outside()
-    report = remove_orphan_files(disk.bench.table, dry_run=False, storage=Swapping(str(disk.root)))
+    report = remove_orphan_files(disk.bench.on(Swapping(str(disk.root))), dry_run=False)
     assert (report.count, report.failed) == (0, 1)
     assert disk.outside() == outside
     assert (disk.root / "moved" / "canary").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ def test_expiry_takes_little_more_than_a_trip_for_each_snapshot() -> None:
     now = dt.timedelta(0)
 
     def expire(used: Storage) -> None:
-        report = expire_snapshots(bench.table, 1, 1, now, 10**6, storage=used, runtime=bench.runtime)
+        report = expire_snapshots(bench.on(used), 1, 1, now, 10**6, runtime=bench.runtime)
         assert len(report.snapshots) == SNAPSHOTS - 1
         assert report.files["data"] == 84
 
@@ -111,8 +110,7 @@ def test_a_snapshot_that_expires_takes_less_than_nine_requests() -> None:
     lists are read."""
     bench, storage = grown()
     found = trips(
-        storage,
-        lambda used: expire_snapshots(bench.table, 1, 1, dt.timedelta(0), 10**6, storage=used, runtime=bench.runtime),
+        storage, lambda used: expire_snapshots(bench.on(used), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime)
     )
     each = {kind: count / SNAPSHOTS for kind, count in found.kinds.items()}
     assert found.requests < 9 * SNAPSHOTS, each
@@ -124,7 +122,7 @@ def test_snapshots_are_deleted_one_by_one_while_the_lists_are_read() -> None:
     """No deletion waits for a list."""
     bench, _ = grown()
     storage = Held(bench.storage)
-    report = expire_snapshots(bench.table, 1, 1, dt.timedelta(0), 10**6, storage=storage, runtime=bench.runtime)
+    report = expire_snapshots(bench.on(storage), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime)
     assert storage.waited
     assert storage.deleted == [f"snapshot/snapshot-{one}" for one in range(1, SNAPSHOTS)]
     assert not storage.overlapped
@@ -138,13 +136,13 @@ def test_an_expiry_that_stops_reads_no_further_lists() -> None:
     fault = Fault(at=2, verb="delete", path="snapshot/", error=Unavailable)
     failing = Bulk(bench.storage, [fault])
     with failing.counted() as found, pytest.raises(Unavailable):
-        expire_snapshots(bench.table, 1, 1, dt.timedelta(0), 10**6, storage=failing, runtime=bench.runtime)
+        expire_snapshots(bench.on(failing), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime)
     assert not [one for one in found.sent if "manifest-list-" in one.path]
 
 
 def test_verification_takes_few_trips() -> None:
     bench, storage = grown()
-    found = trips(storage, lambda used: verify(bench.table, sample=0, storage=used, runtime=bench.runtime))
+    found = trips(storage, lambda used: verify(bench.on(used), sample=0, runtime=bench.runtime))
     assert found.requests > 4 * SNAPSHOTS
     assert found.trips < found.requests / 8, str(found)
 
@@ -155,7 +153,7 @@ def test_orphans_are_found_and_deleted_in_few_trips() -> None:
     bench.clock.advance(2 * 86_400_000)
 
     def clean(used: Storage) -> None:
-        report = remove_orphan_files(bench.table, dry_run=False, storage=used, runtime=bench.runtime)
+        report = remove_orphan_files(bench.on(used), dry_run=False, runtime=bench.runtime)
         assert report.count == 500
 
     found = trips(storage, clean)
@@ -176,7 +174,7 @@ def test_small_files_are_read_with_one_request_each_several_at_once(keys: tuple[
         messages = write_changes(table, keyed).messages if keys else write_rows(table, rows)
         bench.committer().commit(bench.request(number, messages))
     storage = Bulk(bench.storage)
-    table = replace(bench.table, storage=storage)
+    table = bench.on(storage)
     with storage.counted() as found:
         scan = plan_scan(table)
         batches = list(read_batches(scan))

@@ -34,7 +34,7 @@ def request(bench: Bench, number: int, name: str) -> CommitRequest:
 
 
 def compact(bench: Bench, storage: Storage | None = None) -> ManifestCompactionReport:
-    return compact_manifests(bench.table, storage=storage, runtime=bench.runtime)
+    return compact_manifests(bench.on(storage), runtime=bench.runtime)
 
 
 def test_all_manifests_become_one_and_the_files_stay() -> None:

@@ -92,8 +92,7 @@ class Scene:
     def clean(self, storage: Storage | None = None, **more: object) -> OrphanReport:
         more = {"dry_run": False, **more}
         return remove_orphan_files(
-            self.bench.table,
-            storage=storage,
+            self.bench.on(storage),
             runtime=self.runtime,
             **more,  # type: ignore[arg-type]
         )

@@ -42,7 +42,7 @@ def killed(target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: st
     case = Case.make()
     fault = Fault(at=1, verb=verb, path=path, moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(case.bench.storage, [fault])
-    failed = tried(lambda: rollback_to(case.bench.table, target, storage=storage, runtime=case.bench.runtime))
+    failed = tried(lambda: rollback_to(case.bench.on(storage), target, runtime=case.bench.runtime))
     assert isinstance(failed, Killed)
     assert len(read_pins(case.bench.storage)) == 1
     return case
@@ -85,7 +85,9 @@ def test_after_a_take_over_that_was_killed_the_error_says_how_to_go_on() -> None
     table, runtime = case.bench.table, case.bench.runtime
     fault = Fault(at=1, verb="list_files", path="_paimon_stream", moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(case.bench.storage, [fault])
-    assert isinstance(tried(lambda: rollback_to(table, 3, take_over=True, storage=storage, runtime=runtime)), Killed)
+    assert isinstance(
+        tried(lambda: rollback_to(replace(table, storage=storage), 3, take_over=True, runtime=runtime)), Killed
+    )
     assert len(read_pins(case.bench.storage)) == 2
     for target in (3, 5):
         with pytest.raises(CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"):
@@ -118,7 +120,7 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
         case.append(number)
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", stop=True)
     dying = FaultyStorage(bench.storage, [fault])
-    assert isinstance(tried(lambda: rollback_to(bench.table, "old", storage=dying, runtime=bench.runtime)), Killed)
+    assert isinstance(tried(lambda: rollback_to(bench.on(dying), "old", runtime=bench.runtime)), Killed)
     bench.storage.delete("tag/tag-old")
     assert rollback_to(bench.table, 5, dry_run=True, runtime=bench.runtime).snapshot == 5
     rollback_to(bench.table, 5, runtime=bench.runtime)
@@ -140,7 +142,7 @@ def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was
             tried(lambda: rollback_to(bench.table, tag.id, runtime=bench.runtime))
 
         storage = Meanwhile(bench.storage, at, complete)
-        delete_tag(bench.table, "kept", storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
+        delete_tag(bench.on(storage), "kept", runtime=bench.runtime)  # type: ignore[arg-type]
         met = storage.happened
         broken += any(case.broken(bench.snapshots.get(one)) for one in bench.snapshots.ids())
     assert broken <= 1  # between the last look and the first deletion
@@ -151,7 +153,7 @@ def test_a_rollback_stops_when_another_has_taken_over() -> None:
     bench = case.bench
     storage = Meanwhile(bench.storage, 20, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime))
     with pytest.raises(CommitContended, match="another one has taken over"):
-        rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
+        rollback_to(bench.on(storage), 5, runtime=bench.runtime)  # type: ignore[arg-type]
     assert bench.snapshots.ids() == [1, 2, 3]
     assert bench.storage.read("snapshot/LATEST") == b"3"
 
@@ -212,7 +214,7 @@ def test_a_kill_after_the_target_was_restored_leaves_no_earliest_hint_that_hides
     case.expire_to(6)  # only the tag keeps snapshot 4
     fault = Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True)
     storage = FaultyStorage(bench.storage, [fault])
-    failed = tried(lambda: rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime))
+    failed = tried(lambda: rollback_to(bench.on(storage), "kept", runtime=bench.runtime))
     assert isinstance(failed, Killed)
     assert bench.snapshots.earliest_id() == 4
 
@@ -368,7 +370,7 @@ def full_disk(case: Case, *, first: int = 1, writes: int = 1) -> FaultyStorage:
 def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(target: int | str) -> None:
     case = killed()
     bench = case.bench
-    report = rollback_to(bench.table, target, take_over=target != 5, storage=full_disk(case), runtime=bench.runtime)
+    report = rollback_to(bench.on(full_disk(case)), target, take_over=target != 5, runtime=bench.runtime)
     assert bench.snapshots.ids()[-1] == report.snapshot
     assert read_pins(bench.storage) == []
 
@@ -378,7 +380,7 @@ def test_if_the_disk_stays_full_the_killed_rollback_is_given_up_so_that_files_ca
     bench = case.bench
     for number in range(2):  # the second time nothing is left to give up
         with pytest.raises(NoSpace, match="given up.*expire_snapshots" if number == 0 else "Planned"):
-            rollback_to(bench.table, 5, storage=full_disk(case, writes=2), runtime=bench.runtime)
+            rollback_to(bench.on(full_disk(case, writes=2)), 5, runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [1, 2, 3, 4, 5, 6])
     live = bench.live_names()
     assert case.expire_to(5).snapshots == (1, 2, 3, 4)
@@ -393,13 +395,13 @@ def test_the_only_pin_of_an_expired_target_stays_on_a_full_disk_until_another_ta
     for number in range(1, 6):
         bench.storage.delete(f"snapshot/snapshot-{number}")
     with pytest.raises(NoSpace):
-        rollback_to(bench.table, 5, storage=full_disk(case), runtime=bench.runtime)
+        rollback_to(bench.on(full_disk(case)), 5, runtime=bench.runtime)
     assert len(read_pins(bench.storage)) == 1
     storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", error=NoSpace)])
     with pytest.raises(NoSpace):
-        rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)
+        rollback_to(bench.on(storage), 5, runtime=bench.runtime)
     assert len(read_pins(bench.storage)) == 1
-    rollback_to(bench.table, 6, take_over=True, storage=full_disk(case), runtime=bench.runtime)
+    rollback_to(bench.on(full_disk(case)), 6, take_over=True, runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [6])
 
 
@@ -408,7 +410,7 @@ def test_without_space_for_hints_a_rollback_ends_without_them() -> None:
     bench = case.bench
     case.expire()  # only the tag keeps snapshot 4
     faults = [Fault(at=at, verb="write", path="T", error=NoSpace) for at in range(1, 9)]  # LATEST, EARLIEST
-    rollback_to(bench.table, "kept", storage=FaultyStorage(bench.storage, faults), runtime=bench.runtime)
+    rollback_to(bench.on(FaultyStorage(bench.storage, faults)), "kept", runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [4])
     assert not bench.storage.exists("snapshot/LATEST")
     assert not bench.storage.exists("snapshot/EARLIEST")
@@ -421,7 +423,7 @@ def test_a_rollback_without_space_to_restore_its_target_leaves_no_pin() -> None:
     case.expire()  # only the tag keeps snapshot 4
     storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", error=NoSpace)])
     with pytest.raises(NoSpace):
-        rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)
+        rollback_to(bench.on(storage), "kept", runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [6, 7])
     assert case.expire_to(7).snapshots == (6,)
 
@@ -432,7 +434,7 @@ def test_verify_explains_the_gap_that_a_rollback_leaves_if_another_takes_over() 
     case.expire()  # only the tag keeps snapshot 4
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-7", moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(bench.storage, [fault])
-    work = lambda: rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)  # noqa: E731
+    work = lambda: rollback_to(bench.on(storage), "kept", runtime=bench.runtime)  # noqa: E731
     assert isinstance(tried(work), Killed)
     rollback_to(bench.table, 7, take_over=True, runtime=bench.runtime)
     assert bench.snapshots.ids() == [4, 6, 7]

@@ -42,7 +42,7 @@ NAMES = sorted(one.name for one in GOLDEN.iterdir() if (one / "db.db").is_dir())
 
 
 def look(table: Table, storage: Storage | None = None, sample: int = 1000) -> VerifyReport:
-    return verify(table, sample=sample, storage=storage, runtime=simulated(0))
+    return verify(replace(table, storage=storage or table.storage), sample=sample, runtime=simulated(0))
 
 
 def in_memory(name: str) -> Table:

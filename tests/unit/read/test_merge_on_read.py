@@ -122,16 +122,15 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(
         ((1000, 1000, 1000), 2, 2**20),
     ):
         monkeypatch.setattr(merged, "_SPILLED_BYTES", spilled)
-        parts = [
-            part
-            for section in sections(entries, [STRING, INT])
-            for part in merged_batches(spec, section, read, pieces, runs)
-        ]
+        monkeypatch.setattr(merged, "PIECE_ROWS", pieces)
+        monkeypatch.setattr(merged, "MOST_RUNS", runs)
+        parts = [part for section in sections(entries, [STRING, INT]) for part in merged_batches(spec, section, read)]
         assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
         assert held <= max(pieces)
 
 
-def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong() -> None:
+def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged, "PIECE_ROWS", (2, 2, 2))
     rows = pa.table(
         {
             "a": pa.array([1, 2, 3, 4], pa.int32()),
@@ -146,7 +145,7 @@ def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong() -> None:
     files = [entry_of("one", ("a", 0), ("b", 9)), entry_of("two", ("a", 0), ("b", 9))]
     (section,) = sections(files, [STRING, INT])
     with pytest.raises(FormatError, match="not sorted"):
-        list(merged_batches(spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_), (2, 2, 2)))
+        list(merged_batches(spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_)))
 
 
 def test_of_equal_sequence_numbers_the_row_of_the_older_file_wins() -> None:
@@ -306,7 +305,9 @@ def rows_of(keys: range, number: int = 0) -> pa.Table:
     )
 
 
-def test_files_in_which_keys_are_looked_up_are_read_in_pieces_and_not_beyond_the_last_key() -> None:
+def test_files_in_which_keys_are_looked_up_are_read_in_pieces_and_not_beyond_the_last_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files = {"new": rows_of(range(400, 500, 20)), "old": rows_of(range(10_000)), "far": rows_of(range(20_000, 30_000))}
     new = entry_of("new", ("a", 400), ("a", 480))
     old, far = entry_of("old", ("a", 0), ("a", 9_999), 5), entry_of("far", ("a", 20_000), ("a", 29_999), 5)
@@ -319,7 +320,8 @@ def test_files_in_which_keys_are_looked_up_are_read_in_pieces_and_not_beyond_the
 
     (section,) = with_older(sections([new], [STRING, INT]), [far, old], [STRING, INT])
     assert section.single is new
-    found = list(windows(spec_of(), section, read, (100, 100, 100)))
+    monkeypatch.setattr(merged, "PIECE_ROWS", (100, 100, 100))
+    found = list(windows(spec_of(), section, read))
     assert {entry.file.file_name for window in found for entry, _ in window} == {"new", "old"}
     assert sum(batch.num_rows for window in found for entry, batch in window if entry is new) == 5
     assert sum(batch.num_rows for window in found for entry, batch in window if entry is old) <= 200

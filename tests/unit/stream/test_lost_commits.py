@@ -345,7 +345,7 @@ def test_what_a_rollback_took_that_failed_halfway_is_not_committed_again() -> No
     started(bench, 3)
     failing = FaultyStorage(bench.storage, [Fault(at=2, verb="list_files", path="snapshot")])
     with pytest.raises(Unavailable):
-        rollback_to(bench.table, 2, storage=failing, runtime=bench.runtime)
+        rollback_to(bench.on(failing), 2, runtime=bench.runtime)
     assert bench.snapshots.ids() == [1, 2]
     rollback_to(bench.table, 2, runtime=bench.runtime)
     Replacing(bench).copy_over(3, "java-1")

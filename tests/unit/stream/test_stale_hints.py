@@ -72,7 +72,7 @@ def test_at_every_point_where_a_rollback_to_an_expired_tag_is_killed_all_engines
         bench = stream.bench
         storage = FaultyStorage(bench.storage, [Fault(at=at, moment=Moment.AFTER, stop=True)])
         with suppress(Killed):
-            rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)
+            rollback_to(bench.on(storage), "kept", runtime=bench.runtime)
         fired = storage.fired
         ids = bench.snapshots.ids()
         assert java_latest(bench.storage) == ids[-1]

@@ -298,7 +298,7 @@ def checked(columns: dict[str, str] | None = None, options: dict[str, str] | Non
         {"data-file.external-paths": "s3://b"},
         {"data-file.external-paths.strategy": "round-robin"},
         {"deletion-vectors.enabled": "true"},
-        {"deletion-vectors.enabled": "FALSE", "row-tracking.enabled": "false"},
+        {"deletion-vectors.enabled": "FALSE", "row-tracking.enabled": "TRUE"},
         {"write-only": "true", "data-file.path-directory": "data"},
     ],
 )
@@ -311,7 +311,6 @@ def test_ordinary_append_tables_are_writable(options: dict[str, str]) -> None:
     ("options", "kind", "shown"),
     [
         ({"type": "format-table"}, UnsupportedFeature, "format-table"),
-        ({"row-tracking.enabled": "TRUE"}, UnsupportedFeature, "row tracking"),
         ({"data-evolution.enabled": "true"}, UnsupportedFeature, "data evolution"),
         (
             {"data-file.external-paths": "s3://b", "data-file.external-paths.strategy": "round-robin"},

@@ -1,0 +1,40 @@
+"""Row tracking: each row of an append table has an id, which stays when a compaction moves the row (table-kinds.md
+§5.1).
+
+The id of a row is the file's `first_row_id` plus the row's position. Its sequence number is the snapshot that brought
+it. A file that a compaction has written has both as columns instead.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.errors import FormatError
+from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.merge.spec import SEQUENCE, SEQUENCE_COLUMN
+
+ROW_ID: Final = "_ROW_ID"
+ROW_ID_COLUMN: Final = DataField(id=2_147_483_642, name=ROW_ID, type=parse_type("BIGINT NOT NULL"))
+
+
+def tracked(schema: TableSchema) -> TableSchema:
+    """The schema of the files that a compaction of such a table writes."""
+    return replace(schema, fields=(*schema.fields, ROW_ID_COLUMN, SEQUENCE_COLUMN))
+
+
+def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, start: int) -> pa.RecordBatch:
+    """Rows of a file from position `start` on, with ids and sequence numbers where the file itself has none. Raises
+    `FormatError` if its manifest has none either."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if columns[ROW_ID].null_count:
+        if file.first_row_id is None:
+            raise FormatError("its rows have no ids, which row-tracking.enabled requires")
+        ids = np.arange(start, start + batch.num_rows) + file.first_row_id
+        columns[ROW_ID] = pc.coalesce(columns[ROW_ID], pa.array(ids))
+    columns[SEQUENCE] = pc.coalesce(columns[SEQUENCE], pa.scalar(file.max_sequence_number))
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
