@@ -4,6 +4,7 @@ A file has the key columns under names of their own, then a sequence number and 
 columns. Changelog files have the same columns, but all rows of a key and another prefix in their names.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -48,6 +49,8 @@ _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
 _TARGET_BYTES: Final = 128 * 2**20
 _KEY_MODE: Final = "truncate(128)"
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_LONGEST_USER: Final = 100
 
 
 def keyed_target(options: Options) -> int:
@@ -105,7 +108,8 @@ class KeyValueSettings:
         Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
         avro = waiting_format(schema.fields, options) is FileFormat.AVRO
         own = {FILE_FORMAT.key: (FILE_FORMAT.key, "avro"), STATS_MODE.key: (STATS_MODE.key, "none")}
-        writer = f"{options.value(DATA_FILE_PREFIX)}-u-{user.replace('-s-', '-S-')}-s-{crc32(user.encode()) >> 1}-w-"
+        name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
+        writer = f"{options.value(DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
         return cls._chosen(schema, options, own if avro else _of_level(options, 0), writer, table)
 
     @classmethod

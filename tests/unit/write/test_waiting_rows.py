@@ -71,7 +71,11 @@ def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clock
     for identifier in range(5):
         runtime = simulated(identifier, clock)
         kit.write(
-            tmp_path / "t", [("a", 1, "x"), ("b", 1, "x")], user="an-s-odd one", identifier=identifier, runtime=runtime
+            tmp_path / "t",
+            [("a", 1, "x"), ("b", 1, "x")],
+            user="an-s-odd/öne" + "x" * 300,
+            identifier=identifier,
+            runtime=runtime,
         )
         clock = SimulatedClock(clock.now_millis() - 3_600_000)
     for partition in (b"a", b"b"):
@@ -81,7 +85,7 @@ def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clock
         assert times == sorted(times), "in the order of the commits"
     names = [NAME.fullmatch(one.file.file_name) for one in kit.waiting(tmp_path / "t")]
     assert len({one and (one[1], one[2]) for one in names}) == 1
-    assert names[0] is not None and names[0][1] == "an-S-odd one"
+    assert names[0] is not None and names[0][1] == "an-S-odd__ne" + "x" * 88
     assert [int(one.file.file_name.split("-s-")[1].split("-")[0]) < 2**31 for one in kit.waiting(tmp_path / "t")]
 
 
