@@ -48,12 +48,13 @@ _BATCH_ROWS: Final = 65_536
 def append_rows(table: Table, rows: Rows) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
     _check(table)
+    user = batch_user(table.options, system().ids)
     for rewritten in count():
         numbering = _numbers(table)
         try:
-            table, messages, summary = _write(table, rows, {}, numbering)
+            table, messages, summary = _write(table, rows, {}, numbering, user)
             commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
-            return _publish(table, messages, commit)
+            return _publish(table, messages, commit, user)
         except SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
             if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
@@ -80,18 +81,18 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    numbering = _numbers(table, replaces=True)
-    table, messages, summary = _write(table, rows, fixed, numbering)
+    numbering, user = _numbers(table, replaces=True), batch_user(table.options, system().ids)
+    table, messages, summary = _write(table, rows, fixed, numbering, user)
     said = None if partition is not None else replaces_some
     commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
-    return _publish(table, messages, commit)
+    return _publish(table, messages, commit, user)
 
 
 def _publish(
-    table: Table, messages: tuple[CommitMessage, ...], commit: Callable[[TableCommit], CommitReport]
+    table: Table, messages: tuple[CommitMessage, ...], commit: Callable[[TableCommit], CommitReport], user: str
 ) -> CommitReport:
     try:
-        return commit(batch_commit(table))
+        return commit(batch_commit(table, user))
     except CommitUnknown:
         raise  # it may be published, so no file may be removed
     except PaimonStreamError:
@@ -99,9 +100,9 @@ def _publish(
         raise
 
 
-def batch_commit(table: Table) -> TableCommit:
-    """Commits one batch, under a new commit user."""
-    return TableCommit(table, batch_user(table.options, system().ids), after_commit=AfterCommit(batch=True))
+def batch_commit(table: Table, user: str | None = None) -> TableCommit:
+    """Commits one batch, by default under a new commit user."""
+    return TableCommit(table, user or batch_user(table.options, system().ids), after_commit=AfterCommit(batch=True))
 
 
 # -- writing ------------------------------------------------------------------------------------------
@@ -116,23 +117,23 @@ def _frames() -> Any:
 
 
 def _write(
-    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
 ) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
     """The table to commit to, the messages, and their summary as a snapshot's properties. The table's schema
     has new or wider columns if `merge_schema` allowed the rows of a DataFrame to change it."""
     clock = system().clock
     started = clock.monotonic()
-    table, messages = _write_files(table, rows, fixed, numbering)
+    table, messages = _write_files(table, rows, fixed, numbering, user)
     millis = (clock.monotonic() - started) * 1000
     return table, messages, BatchSummary.of_messages(messages, write_millis=millis, reused=False).properties()
 
 
 def _write_files(
-    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
     if _is_spark(rows):
-        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index)
+        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
         raise UnsupportedFeature(
@@ -141,7 +142,7 @@ def _write_files(
             table=table.location,
             option="merge_schema",
         )
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
     operations = Operations.of(table.options)
     if operations is not None:
         operations.check(table.schema, table.options, table.location)

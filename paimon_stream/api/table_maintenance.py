@@ -212,16 +212,17 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> CompactReport:
-        """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key
-        onto higher levels. What readers see stays the same, and streams go on meanwhile. What was rewritten
-        is published in snapshots of kind COMPACT, at least every ten minutes, so an interrupted compaction
-        goes on where it ended when it is run again. A dry run writes nothing (docs/compaction.md).
+        """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key onto
+        higher levels. Rows that wait in bucket -2 get their buckets first. Else what readers see stays the same, and
+        streams go on meanwhile. What was rewritten is published in snapshots of kind COMPACT, at least every ten
+        minutes, so an interrupted compaction goes on where it ended when it is run again. A dry run writes nothing
+        (docs/compaction.md).
 
         `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few
         small ones. With a primary key it merges all files of a bucket onto its highest level. `partitions`
         limits it to the partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options`
         are for this call alone: those that begin with `compaction.`, `num-sorted-run.compaction-trigger`,
-        `target-file-size` and `source.split.open-file-cost`.
+        `target-file-size`, `source.split.open-file-cost` and `postpone.default-bucket-num`.
 
         Raises `UnsupportedFeature` for a table that this release does not compact, such as one with deletion
         vectors, `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot

@@ -61,4 +61,6 @@ class CompactionAdvice:
         if len(worst) > _SHOWN:
             parts.append(f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them.")
         gain = f"There a reader {self._what.format(report.read_amplification)} where one would do."
+        if worst[0].bucket < 0:
+            gain = "The rows in bucket -2 wait: no reader sees them before a compaction."
         return [*parts, f"{gain} Start the compaction: {self.command}{self._same}"]

@@ -52,8 +52,9 @@ def compact(
     **sorting: str | None,
 ) -> Answer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
-    What readers see stays the same, and streams go on meanwhile. It can be interrupted: what was published
-    stays, and the next run goes on from there. Without --yes it only shows what it would rewrite."""
+    Rows that wait in bucket -2 get their buckets. Else what readers see stays the same, and streams go on meanwhile.
+    It can be interrupted: what was published stays, and the next run goes on from there. Without --yes it only shows
+    what it would rewrite."""
     if dry_run and yes:
         raise click.UsageError("Give --dry-run or --yes, not both.")
     options: dict[str, Any] = pairs_of(option, "--option")

@@ -14,13 +14,14 @@ from typing import Final
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.conflicts import CommitContext
-from paimon_stream.commit.plan import Base, Changes, renumber
+from paimon_stream.commit.plan import Base, Changes, renumber, timed
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import (
@@ -101,6 +102,9 @@ class Checker:
             conflicts.check_each_file_once(context, changes.entries)
         if judged:
             self._check_files(context, changes, files)
+        if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
+            buckets, partitions = self._cache.buckets_at(base, changes.partitions), changes.partitions
+            changes = timed(changes, {one: buckets.max_sequence(one, POSTPONE_BUCKET) for one in partitions})
         return self._numbered(request, changes, files)
 
     # -- which rules --------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import (
     BUCKET,
@@ -136,11 +137,13 @@ class Committer:
         return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
     def numbers(self, judged: Judged | None = None, *, replaces: bool = False) -> Numbering | None:
-        """Sequence numbers for a batch that is about to be written; None for a table without primary key. With
-        `judged`, they hold for the snapshot that the caller saw. For `replaces` see `Sequences.next`. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """Sequence numbers for a batch that is about to be written; None for a table without primary key, and for one
+        whose rows wait for their numbers. With `judged`, they hold for the snapshot that the caller saw. For `replaces`
+        see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
         known = None if judged is None else judged.latest
-        return None if self._sequences is None else self._sequences.next(known, replaces=replaces)
+        if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
+            return None
+        return self._sequences.next(known, replaces=replaces)
 
     def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
         """The live files of these partitions at the base, or at our own last snapshot. See `TableCache.watch`."""

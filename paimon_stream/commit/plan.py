@@ -22,6 +22,7 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.row_ids import ROW_ID
 
@@ -149,6 +150,20 @@ def _entries(
 def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> list[IndexChange]:
     made = (IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file) for file in files)
     return [IndexChange(kind=kind, entry=one) for one in made]
+
+
+def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
+    """The same changes, with new creation times for the files that go to bucket -2. Each is later than those before it
+    and than the `newest` in its partition, whatever the clocks say: it is the order in which a compaction takes the
+    rows of a key (table-kinds.md §4.1)."""
+    last = dict(newest)
+    entries: list[ManifestEntry] = []
+    for entry in changes.entries:
+        if entry.bucket == POSTPONE_BUCKET and entry.kind is FileKind.ADD:
+            last[entry.partition] = max(last[entry.partition] + 1, entry.file.creation_time or 0)
+            entry = replace(entry, file=replace(entry.file, creation_time=last[entry.partition]))
+        entries.append(entry)
+    return replace(changes, entries=tuple(entries))
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:

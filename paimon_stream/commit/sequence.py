@@ -55,7 +55,8 @@ class Sequences:
         self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
-        self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
+        ordered = ordered_by_user or table.is_postponed  # rows that wait have no numbers yet
+        self._checks = not ordered and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
         self._is_dynamic = table.has_dynamic_buckets

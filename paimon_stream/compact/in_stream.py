@@ -84,8 +84,9 @@ class Host(Protocol):
 
 
 def compacts(table: Table) -> bool:
-    """Whether a stream compacts this table: its options ask for that, and this release can."""
-    return _is_asked_for(table) and refusal(table) is None
+    """Whether a stream compacts this table: its options ask for that, and this release can. Rows that wait for their
+    buckets are for a job."""
+    return _is_asked_for(table) and not table.is_postponed and refusal(table) is None
 
 
 def _is_asked_for(table: Table) -> bool:

@@ -27,7 +27,7 @@ from paimon_stream.compact.publish import CompactionSource
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.units import Bucket, Unit, size_of
+from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.errors import (
     CommitUnknown,
     FormatError,
@@ -40,7 +40,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
+from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
@@ -60,7 +60,7 @@ _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""
 _POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
-OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE)
+OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE, POSTPONE_BUCKETS)
 """The options that one call may set."""
 
 _CHANGED: Final = "Others have changed its files each time. Compact again later."
@@ -89,11 +89,11 @@ def compact(
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed)
+            plan = run.plan(changed or None)
             if dry_run:
                 return run.expected(plan)
             changed = run.carry_out(plan)
-            if not changed:
+            if not changed and not plan.distributes:
                 break
     if run.failed:
         raise run.failed[0]
@@ -120,12 +120,14 @@ def _little_memory() -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What one look at the table asks for. `stale` are units with files of a schema that is newer than the
-    table that was loaded: their rows would lose what is new in it."""
+    table that was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their
+    buckets, which are then planned."""
 
     scan: Scan
     limits: Thresholds | KeyedThresholds
     units: list[Unit]
     stale: list[Unit]
+    distributes: bool
 
 
 @dataclass(slots=True)
@@ -147,6 +149,7 @@ class _Run:
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
     target: int = 1
+    distributed: bool = False
 
     def plan(self, only: Collection[Bucket] | None) -> _Plan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
@@ -157,11 +160,13 @@ class _Run:
         scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
-        limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
+        how = {"full": self.full, "waiting": not self.distributed}
+        limits, found = plan_units(scan, self.runtime, self._wrong, only=only, **how)
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         self.target = limits.target
-        return _Plan(scan=scan, limits=limits, units=units, stale=stale)
+        waits = any(isinstance(one, WaitingUnit) for one in found)
+        return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
 
     def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""
@@ -188,10 +193,11 @@ class _Run:
             self.done += part.landed
             self.counted += _counted(table.layout, [one.unit for one in part.landed], self.target)
         self.conflicts += len(changed)
+        self.distributed |= not changed
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
-        there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
+        there = 0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
             own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
             return own, min(_MOST_THREADS, os.cpu_count() or 1)

@@ -13,16 +13,18 @@ from typing import Final
 from paimon_stream.compact.compactable import check_indexes
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.older_rows import RecordExpiry
-from paimon_stream.compact.rewrite import KeyedRewriter, Rewriter
-from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of, size_of
+from paimon_stream.compact.rewrite import Distributor, KeyedRewriter, Rewriter
+from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, WaitingUnit, bucket_of, size_of
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
+    BUCKET,
     COMPACTION_DELETE_RATIO,
     COMPACTION_FILE_LIMIT,
     COMPACTION_MIN_FILES,
     COMPACTION_REWRITE_ALL,
+    POSTPONE_BUCKETS,
     SPLIT_OPEN_FILE_COST,
     Options,
 )
@@ -186,9 +188,11 @@ def plan_units(
     full: bool,
     early: bool = True,
     only: Collection[Bucket] | None = None,
+    waiting: bool = False,
 ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
     """The units of the scan's files; with `only`, just those of these buckets. Without `early`,
-    `compaction.optimization-interval` has not passed. Where keys or levels are wrong,
+    `compaction.optimization-interval` has not passed. With `waiting`, rows that wait for their buckets come first: if
+    there are any, there are no other units. Where keys or levels are wrong,
     there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
     check_indexes(scan.table, scan.snapshot)
     options, spec = scan.table.options, scan.merge
@@ -204,7 +208,9 @@ def plan_units(
         return limits, [one for one in units if only is None or one.bucket in only]
     thresholds, types = keyed_limits(scan, runtime, early=early), [scan.schema.field(name).type for name in spec.keys]
     found: list[Unit] = []
-    for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):
+    if waiting and (units := _waiting(scan, only)):
+        return thresholds, units
+    for files in buckets(one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)):
         try:
             unit = next_unit(files, spec, types, thresholds, full=full)
         except FormatError as why:
@@ -212,6 +218,18 @@ def plan_units(
             continue
         found += [] if unit is None else [unit]
     return thresholds, found
+
+
+def _waiting(scan: Scan, only: Collection[Bucket] | None) -> list[Unit]:
+    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3)."""
+    units: list[Unit] = []
+    default = max(scan.table.options.value(BUCKET), 0) or scan.table.options.value(POSTPONE_BUCKETS)
+    for files in buckets(one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)):
+        real = [one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition]
+        count = max((one.total_buckets for one in real), default=default)
+        first = max((one.file.max_sequence_number for one in real), default=-1) + 1
+        units.append(WaitingUnit(tuple(sorted(files, key=_age)), buckets=count, first=first))
+    return units
 
 
 def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedThresholds:
@@ -235,5 +253,7 @@ def rewriter_of(
     """What carries out these units. Raises `ConfigError`s."""
     if isinstance(limits, Thresholds):
         return Rewriter(scan, runtime, progress, units)
+    if any(isinstance(one, WaitingUnit) for one in units):
+        return Distributor(scan, runtime, progress, units)
     keyed = [one for one in units if isinstance(one, KeyedUnit)]
     return KeyedRewriter(scan, runtime, progress, keyed, limits)

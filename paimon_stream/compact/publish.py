@@ -10,10 +10,10 @@ from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
-from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
+from paimon_stream.compact.units import Bucket, KeyedUnit, WaitingUnit, bucket_of
 from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -103,21 +103,21 @@ class CompactionSource:
         found = ((name, *vectors[name]) for name in chosen)
         return {name: record_of(files.read(entry), place, files.path(entry)) for name, entry, place in found}
 
-    def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
-        """The live files by bucket, each with its first sequence number."""
+    def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
+        """The live files by bucket."""
         types, partitions = self._table.partition_types, {one.unit.bucket[0] for one in self._made}
-        found: dict[Bucket, dict[FileIdentity, int]] = {}
+        found: dict[Bucket, dict[FileIdentity, DataFileMeta]] = {}
         if self._watch is not None:
             watched, where = self._watch(base, partitions), {one.unit.bucket[:2] for one in self._made}
             live: Iterable[ManifestEntry] = (one for bucket in where for one in watched.of(*bucket))
         else:
             live = live_files(self._manifests, base.metas, types, PartitionFilter(types, rows=partitions))
         for one in live:
-            found.setdefault(bucket_of(one), {})[one.identity] = one.file.min_sequence_number
+            found.setdefault(bucket_of(one), {})[one.identity] = one.file
         return found
 
 
-def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, int]]) -> bool:
+def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFileMeta]]) -> bool:
     """Whether the unit's files are live, and no other file is where the new ones are to be."""
     there = live.get(made.unit.bucket, {})
     old = {one.identity for one in made.unit.files}
@@ -125,11 +125,14 @@ def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, int]]) ->
         return False
     if isinstance(made.unit, KeyedUnit):
         return _is_alone(made.unit, there)
+    if isinstance(made.unit, WaitingUnit):
+        return not any(map(made.unit.is_behind, live.keys(), live.values()))
     if made.unit.bucket[2] <= 0 or not made.files:
         return True
     # The rows of a file that begins within the new numbers would come after some of the unit's.
     first, last = made.files[0].min_sequence_number, made.files[-1].max_sequence_number
-    return not any(first < number <= last for identity, number in there.items() if identity not in old)
+    others = (file.min_sequence_number for identity, file in there.items() if identity not in old)
+    return not any(first < number <= last for number in others)
 
 
 def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:

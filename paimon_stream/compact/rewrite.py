@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
-from paimon_stream.compact.units import KeyedUnit, Merge, Unit, size_of
+from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
-from paimon_stream.options import ROW_TRACKING
+from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
-from paimon_stream.read.rows import read_batches, section_batches, section_changes
+from paimon_stream.read.rows import read_batches, section_batches, section_changes, waiting_batches
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -30,7 +31,9 @@ from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
+from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
 _NULL_CURE: Final = (
@@ -38,6 +41,8 @@ _NULL_CURE: Final = (
     "then compact again."
 )
 _PICKS: Final = 2
+_WAITING_BYTES: Final = 64 * 2**20
+"""The rows that a thread holds while it distributes them to their buckets."""
 
 
 class Stopped(Exception):
@@ -48,12 +53,13 @@ class Stopped(Exception):
 class Rewritten:
     """A unit and the files that replace its files, in reading order. A file that only changes its level is
     in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors that were
-    applied, by the name of the data file."""
+    applied, by the name of the data file. `homes` are the buckets of files with rows that have waited."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
     changelog: tuple[DataFileMeta, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    homes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def written(self) -> list[DataFileMeta]:
@@ -67,7 +73,11 @@ class Rewritten:
 
     def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
         """New files, or those of the changelog, as ADDs."""
-        return [replace(self.unit.files[0], kind=FileKind.ADD, file=file) for file in files]
+        first = replace(self.unit.files[0], kind=FileKind.ADD)
+        if not isinstance(self.unit, WaitingUnit):
+            return [replace(first, file=file) for file in files]
+        first = replace(first, total_buckets=self.unit.buckets)
+        return [replace(first, file=file, bucket=self.homes[file.file_name]) for file in files]
 
 
 class Rewriter:
@@ -118,8 +128,8 @@ class Rewriter:
     def remove(self, made: Iterable[Rewritten]) -> None:
         """Removes the new files, which will not be published, and no others (RC11.4)."""
         for one in made:
-            folder = self._layout.bucket_folder(*one.unit.bucket[:2])
-            self._remove(f"{folder}/{file.file_name}" for file in (*one.written, *one.changelog))
+            new = one.placed((*one.written, *one.changelog))
+            self._remove(self._layout.data_file(file.partition, file.bucket, file.file.file_name) for file in new)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
@@ -278,6 +288,28 @@ class KeyedRewriter(Rewriter):
                 self._check_nulls(changes)
                 log(changes)
             yield from rows.to_batches()
+
+
+class Distributor(Rewriter):
+    """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md §4.3)."""
+
+    def rewrite(self, unit: Unit) -> Rewritten:
+        """See `Rewriter.rewrite`."""
+        assert isinstance(unit, WaitingUnit)
+        table, schema = self._scan.table, self._scan.schema
+        fields = tuple(replace(one, default_value=None) for one in schema.fields)  # a default is for new rows only
+        spec = WriteSpec(
+            storage=self._storage,
+            schema=replace(schema, fields=fields),
+            options=Options(table.options, {BUCKET.key: str(unit.buckets)}, table.location),
+            runtime=self._runtime,
+            buffer_bytes=_WAITING_BYTES,
+        )
+        batches = self._watched(waiting_batches(replace(self._scan, files=unit.files)), unit.size, unit.rows)
+        messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
+        files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
+        homes = {name: one.bucket for one in messages for name in one.file_names()}
+        return Rewritten(unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), homes=homes)
 
 
 class DaemonThreads(Executor):

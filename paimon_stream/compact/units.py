@@ -1,10 +1,10 @@
 """Units: the files of one bucket that are replaced together."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, ManifestEntry
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.read.keyed import Section
 
@@ -94,6 +94,24 @@ class KeyedUnit(Unit):
         gone = {one.identity for one in self.files}
         left = {one.file.level for one in self.in_bucket if one.identity not in gone}
         return depth(self.in_bucket), len({*left, self.level})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingUnit(Unit):
+    """The files of a partition that wait in bucket -2. Their rows go to `buckets` buckets, and get sequence numbers
+    from `first` on."""
+
+    buckets: int
+    first: int
+
+    def reads(self, target: int) -> tuple[int, int]:
+        """See `Unit`. Readers do not see rows that wait."""
+        return 0, self.buckets
+
+    def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
+        """Whether the bucket of its partition has newer rows than the plan knew, or is one of another number."""
+        newest = max(file.max_sequence_number for file in files.values())
+        return bucket[0] == self.bucket[0] and bucket[1] >= 0 and (newest >= self.first or bucket[2] != self.buckets)
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:

@@ -101,6 +101,12 @@ def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Opt
                 )
 
 
+def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:
+    """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these columns."""
+    fits = not any(_avro_problem(*inside) for one in fields for inside in _inside(one.name, one.type))
+    return FileFormat.AVRO if fits else file_format(options)
+
+
 def _inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
     """The type and all types in it; members of ROWs come with their names."""
     yield name, type_

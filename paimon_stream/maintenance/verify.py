@@ -19,6 +19,7 @@ import numpy as np
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.replay import NONE, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
@@ -283,7 +284,7 @@ class _HistoryCheck:
             totals.update(one.totals)
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
-            if files > 0:
+            if files > 0 and total != POSTPONE_BUCKET:
                 counts.setdefault(partition, set()).add(total)
         for partition, several in counts.items():
             if len(several) > 1:
@@ -294,7 +295,7 @@ class _HistoryCheck:
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""
         ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
-        ranges = ranges[np.isin(ranges[:, 0], live)]
+        ranges = ranges[np.isin(ranges[:, 0], live) & (ranges[:, 3] >= 0)]  # files that wait have no numbers
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])

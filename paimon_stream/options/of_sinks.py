@@ -72,7 +72,7 @@ STREAM_COMPACT = Option(
     "paimon-stream.compact", one_of("auto", "minor", "off"), "auto",
     "Whether a stream compacts the buckets that its batches touch, in a snapshot of its own after the batch's. auto: "
     "in tables with a primary key, as Paimon's writers do. minor: in append tables, too. off: never. Tables with "
-    "write-only = true are left to other jobs in any case.",
+    "write-only = true, and rows that wait in bucket -2, are left to other jobs in any case.",
 )  # fmt: skip
 STREAM_COMPACT_SHARE = Option(
     "paimon-stream.compact.max-share", share, "1",

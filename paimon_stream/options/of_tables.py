@@ -293,6 +293,9 @@ WRITE_ONLY = switch(
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Java's readers keep the order of files in a bucket. Ours always keep it."
 )
+POSTPONE_BUCKETS = Option(
+    "postpone.default-bucket-num", positive, "1", "Buckets of a partition whose first rows waited in bucket -2."
+)
 DYNAMIC_TARGET_ROWS = Option(
     "dynamic-bucket.target-row-num", positive, "2000000", "Keys of a dynamic bucket. Further keys go to the next one."
 )

@@ -5,6 +5,7 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +61,14 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
     for batch in _merged(scan, scan.merge, batch_rows):
         for start in range(0, batch.num_rows, batch_rows):
             yield batch.slice(start, batch_rows)
+
+
+def waiting_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The rows of files of bucket -2, each file as it was written, with `_VALUE_KIND` after the scan's columns. Raises
+    what `read_batches` raises."""
+    reader = _Reader(scan, (*scan.columns, KIND_COLUMN))
+    reader.expect(scan.files)
+    return chain.from_iterable(reader.file(entry, BATCH_ROWS) for entry in scan.files)
 
 
 def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positions]:

@@ -183,13 +183,12 @@ def _files(
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:
-    """The files of a table with a primary key that readers see. Files of the postpone bucket are left out. With
-    first-row and with deletion vectors, so are files that no compaction has processed (semantics.md §6.6), but for
-    `hidden`."""
+    """The files of a table with a primary key that readers see. Files of bucket -2 are left out. With first-row and
+    with deletion vectors, so are files that no compaction has processed (semantics.md §6.6). `hidden` are all."""
     options = table.options
     by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
-    lowest = 1 if not hidden and (by_level or merge.engine == FIRST_ROW) else 0
-    return [one for one in entries if one.bucket >= 0 and one.file.level >= lowest]
+    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
+    return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
 
 
 # -- what is not read -----------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class _Run:
     state; None before Spark was asked."""
 
     run_id: str | None
+    user: str
     writer: StreamWriter
     after_commit: AfterCommit
     compaction: StreamCompaction | None
@@ -163,7 +164,7 @@ class Runs:
         compaction = (
             None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
         )
-        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit, compaction=compaction)
+        return _Run(run_id=facts.run_id, user=user, writer=writer, after_commit=after_commit, compaction=compaction)
 
     def _write(
         self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: _Run, settings: SinkSettings
@@ -199,7 +200,7 @@ class Runs:
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
         given: dict[str, Any] = {"plan": run.plan, "first_sequence": writer.first_sequence(), "index": writer.index}
-        given["operations"] = operations
+        given |= {"operations": operations, "user": run.user}
         written = None
         if run.is_for_driver(frame, facts):
             written = write_small(rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given)

@@ -67,7 +67,7 @@ def check_shuffle(table: Table) -> None:
     """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that the table does not have, or
     forbids a shuffle that the table needs."""
     choice = table.options.value(SHUFFLE)
-    if choice == "none" and table.schema.primary_keys:
+    if choice == "none" and table.schema.primary_keys and not table.is_postponed:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
     if choice == "bucket" and table.options.value(BUCKET) <= 0:
         raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")

@@ -115,6 +115,7 @@ def write_small(
     cuts: Cuts,
     first_sequence: int = 0,
     index: str | None = None,
+    user: str = "",
     operations: Operations | None = None,
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
@@ -130,7 +131,7 @@ def write_small(
         plan.refused()
         return None
     target = table if opened is None else opened()
-    spec, attempts = spec_of(target, index), task_attempts(frame.sparkSession)
+    spec, attempts = spec_of(target, index, user), task_attempts(frame.sparkSession)
     task = WriteTask(spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations)
     answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows

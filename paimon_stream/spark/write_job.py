@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from paimon_stream.errors import ConfigError, InvalidData, InvalidOption, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.options import BUCKET
 from paimon_stream.spark.align import fold_of, literal, with_key_defaults
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
@@ -48,21 +49,22 @@ def run_write_job(
     plan: WritePlan,
     first_sequence: int = 0,
     index: str | None = None,
+    user: str = "",
     operations: Operations | None = None,
 ) -> Written:
     """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses. The
     plan learns from the result. The messages are in the order of Spark's partitions. Nothing is published.
 
     For a table with a primary key, `first_sequence` is above all sequence numbers in it, and `index` names the index
-    manifest by which keys get their dynamic buckets. `operations` names a column, in addition to the table's, that says
-    what each row does.
+    manifest by which keys get their dynamic buckets. `user` is the commit user. `operations` names a column, in
+    addition to the table's, that says what each row does.
 
     If a task fails with an error of this package, the files of the other tasks are removed, and the error is
     raised: those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark.
     """
     check_shuffle(table)
     way = plan.way_of_tasks(table)
-    placed, is_sorted, spec = frame, False, spec_of(table, index)
+    placed, is_sorted, spec = frame, False, spec_of(table, index, user)
     if way is Way.PACKETS:
         several = assigners(frame, table) if table.has_dynamic_buckets else 1
         spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=several)
@@ -100,9 +102,9 @@ def answers_of(answers: DataFrame, table: Table) -> Written:
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
 
 
-def spec_of(table: Table, index: str | None) -> WriteSpec:
-    """What tasks need to know. `index` is as for `run_write_job`."""
-    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
+def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
+    """What tasks need to know. `index` and `user` are as for `run_write_job`."""
+    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
 
 
 def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Written:
@@ -159,8 +161,9 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
-    the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task."""
-    fixed = not table.has_dynamic_buckets
+    the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task. Rows that wait
+    in bucket -2 may come to any."""
+    fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     messages = (one for result in results for one in result.messages if fixed or one.new_index_files)
     homes = Counter((one.partition, one.bucket) for one in messages)
@@ -182,12 +185,12 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 
 
 def write_frame(
-    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0, index: str | None = None
+    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int, index: str | None, user: str
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows. Returns the table to commit to, and the messages.
 
     Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are
-    columns that the DataFrame may lack. `first_sequence` and `index` are as for `run_write_job`.
+    columns that the DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`.
 
     Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
     """
@@ -201,8 +204,8 @@ def write_frame(
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
-    plan = WritePlan(streaming=False)
-    written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, index=index, operations=operations)
+    plan, run = WritePlan(streaming=False), partial(run_write_job, rows, table, operations=operations, user=user)
+    written = run(plan=plan, first_sequence=first_sequence, index=index)
     return table, written.messages
 
 

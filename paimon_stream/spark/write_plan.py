@@ -146,7 +146,7 @@ class WritePlan:
 
     def way_of_tasks(self, table: Table) -> Way:
         """How tasks write the next batch."""
-        if table.schema.primary_keys:
+        if table.schema.primary_keys and not table.is_postponed:
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
             return Way.PACKETS if table.has_dynamic_buckets or (self.streaming and fits) else Way.SPARK_SORT

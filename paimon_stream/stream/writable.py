@@ -15,6 +15,7 @@ from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import (
+    BUCKET,
     CHANGELOG_PRODUCER,
     COMMIT_CALLBACKS,
     DELETION_VECTORS,
@@ -35,6 +36,7 @@ from paimon_stream.write.row_kinds import KindRules
 
 _LOG = logging.getLogger(__name__)
 
+_INVISIBLE: Final = "rows are invisible to readers until a compaction has taken them in"
 _LEFT_TO_OTHERS: Final[Mapping[Option[Any], str]] = {
     COMMIT_CALLBACKS: "they are Java classes, and are not called",
     ICEBERG_STORAGE: "no Iceberg metadata is written",
@@ -53,7 +55,7 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    if table.options.value(WRITE_ONLY):
+    if table.options.value(WRITE_ONLY) or table.is_postponed:
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
         cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
@@ -72,7 +74,8 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    for option, value, why in _left_to_compaction(table, spec, in_stream):
+    waiting = [(BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")] if table.is_postponed else []
+    for option, value, why in (*waiting, *_left_to_compaction(table, spec, in_stream)):
         text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
         _LOG.warning(text, table.location, option, value, why)
     columns = KindRules.of(table.schema, table.options, spec).late_deletes
@@ -88,13 +91,12 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
 
 def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
     """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
-    invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
-        yield DELETION_VECTORS.key, "true", invisible
+        yield DELETION_VECTORS.key, "true", _INVISIBLE
     if in_stream and compacts(table):
         return
     if spec.engine == FIRST_ROW:
-        yield MERGE_ENGINE.key, FIRST_ROW, invisible
+        yield MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE
     producer = table.options.value(CHANGELOG_PRODUCER)
     if producer in ("lookup", "full-compaction"):
         yield CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"

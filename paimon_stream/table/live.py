@@ -5,6 +5,7 @@ from typing import Final
 
 from paimon_stream.errors import BucketCountChanged, DeletedFiles
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -115,8 +116,8 @@ class BucketIndex:
         self._absorb(self._sequences, self._totals, known)
 
     def max_sequence(self, partition: bytes, bucket: int) -> int:
-        """The largest sequence number of the bucket's files; −1 if it has none. Raises `KeyError` for an
-        unknown partition."""
+        """The largest sequence number of the bucket's files, or the newest creation time of files that wait in bucket
+        -2; −1 if it has none. Raises `KeyError` for an unknown partition."""
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
@@ -144,7 +145,9 @@ class BucketIndex:
             if entry.kind is not FileKind.ADD:
                 continue
             buckets = sequences[entry.partition]
-            buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), entry.file.max_sequence_number)
+            waits = entry.bucket == POSTPONE_BUCKET
+            number = entry.file.creation_time or 0 if waits else entry.file.max_sequence_number
+            buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), number)
             if entry.total_buckets <= 0:
                 continue  # no fixed buckets
             total = totals.setdefault(entry.partition, entry.total_buckets)
@@ -158,6 +161,6 @@ class BucketIndex:
                     actual=entry.total_buckets,
                 )
         for entry in entries:
-            if entry.file.level == 0:
+            if entry.file.level == 0 and entry.bucket >= 0:
                 where = (entry.partition, entry.bucket)
                 self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)

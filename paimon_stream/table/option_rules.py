@@ -72,7 +72,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(("deletion-vectors.modifiable", "commit.force-compact"), boolean),
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
-    **dict.fromkeys(("write.batch-size", "postpone.default-bucket-num"), positive),
+    "write.batch-size": positive,
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
     "consumer.expiration-time": duration,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
-from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
+from paimon_stream.format.file_format import check_columns, compression, file_format, waiting_format, warn_of_ignored
 from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
@@ -65,9 +65,14 @@ class Table:
         return not self.schema.primary_keys and self.options.value(BUCKET) <= 0
 
     @property
+    def is_postponed(self) -> bool:
+        """Whether rows wait in bucket -2 until a compaction gives them their buckets (table-kinds.md §4)."""
+        return bool(self.options.value(BUCKET) == POSTPONE_BUCKET)
+
+    @property
     def least_bucket(self) -> int:
-        """The lowest bucket of files that an overwrite replaces: in a postponed table, -2 has the rows that wait."""
-        return POSTPONE_BUCKET if self.options.value(BUCKET) == POSTPONE_BUCKET else 0
+        """The lowest bucket of files that an overwrite replaces: rows that wait go, too."""
+        return POSTPONE_BUCKET if self.is_postponed else 0
 
     @property
     def has_dynamic_buckets(self) -> bool:
@@ -179,18 +184,12 @@ def _check_type(table: Table) -> None:
 def _check_kind(table: Table) -> None:
     _check_type(table)
     schema, buckets = table.schema, table.options.value(BUCKET)
-    if not schema.primary_keys or buckets > 0:
+    if not schema.primary_keys or buckets > 0 or set(schema.partition_keys) <= set(schema.primary_keys):
         return
-    if buckets == POSTPONE_BUCKET:
-        mode = "first writes its rows to no bucket (postpone), where only a job of Java's finds them"
-    elif set(schema.partition_keys) <= set(schema.primary_keys):
-        return
-    else:
-        mode = "finds a key in any partition by an index of all keys (cross-partition)"
     what = (
-        f"has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it {mode}, which this release "
-        f"does not write. Create the table with a fixed number of buckets, such as {_FIXED_BUCKETS}, and with all "
-        "partition keys in its primary key."
+        f"has a primary key ({', '.join(schema.primary_keys)}) without all partition keys, and bucket = {buckets}: a "
+        "key may move to another partition (cross-partition), which this release does not write. Create the table with "
+        f"all partition keys in its primary key and a fixed number of buckets, such as {_FIXED_BUCKETS}."
     )
     raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
@@ -202,6 +201,8 @@ def _check_options(table: Table) -> None:
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
+    if table.is_postponed:
+        compression(table.options, waiting_format(table.schema.fields, table.options))
     check_columns(format_, table.schema.fields, table.options, table.location)
     warn_of_ignored(table.options, format_)
 

@@ -7,6 +7,9 @@ in which a key occurs once (semantics.md §6.4).
 Rows that come sorted by partition, bucket and key are flushed piece by piece into one sorted run, so the
 memory in use is bounded, however large the bucket is. Rows in any other order are held until they exceed
 `buffer_bytes`; each flush is then a sorted run of its own.
+
+Rows of a postponed table are written to bucket -2 as they come, neither sorted nor merged, with -1 as their sequence
+number (table-kinds.md §4.1).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import NullInNotNull
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-from paimon_stream.options import CHANGELOG_PRODUCER
+from paimon_stream.options import BUCKET, CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, split
@@ -73,7 +77,10 @@ class _KeyedTask(Task):
         self.kinds = KindRules.of(spec.schema, spec.options, self.merge)
         self.settings = KeyValueSettings.of(spec.schema, spec.options, table)
         self.changelog: KeyValueSettings | None = None
-        if spec.options.value(CHANGELOG_PRODUCER) == "input":
+        self.waits = spec.options.value(BUCKET) == POSTPONE_BUCKET
+        if self.waits:
+            self.settings = KeyValueSettings.of_waiting(spec.schema, spec.options, spec.user, table)
+        elif spec.options.value(CHANGELOG_PRODUCER) == "input":
             self.changelog = KeyValueSettings.of_changelog(spec.schema, spec.options, table)
         self.buckets: list[_Bucket] = []
         self.bytes = 0
@@ -122,7 +129,8 @@ class _KeyedTask(Task):
         bucket = self.buckets[number]
         first = bucket.next_sequence
         bucket.next_sequence += rows.num_rows
-        sequence = pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
+        numbers = np.arange(first, bucket.next_sequence, dtype=np.int64)
+        sequence = pa.array(np.full_like(numbers, -1) if self.waits else numbers)
         bucket.waiting.append(rows.append_column(SEQUENCE, sequence))
         self._count(bucket, rows.nbytes + sequence.nbytes)
         if self.is_sorted:
@@ -179,7 +187,7 @@ class _KeyedTask(Task):
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
-        bucket.data.add_rows(merge_rows(self.merge, rows, keep_deletes=True))
+        bucket.data.add_rows(rows if self.waits else merge_rows(self.merge, rows, keep_deletes=True))
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

@@ -4,9 +4,11 @@ A file has the key columns under names of their own, then a sequence number and 
 columns. Changelog files have the same columns, but all rows of a key and another prefix in their names.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pyarrow as pa
 from paimon_stream.errors import ConfigError
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
-from paimon_stream.format.file_format import FileFormat, file_format
+from paimon_stream.format.file_format import FileFormat, file_format, waiting_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
@@ -47,6 +49,8 @@ _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
 _TARGET_BYTES: Final = 128 * 2**20
 _KEY_MODE: Final = "truncate(128)"
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_LONGEST_USER: Final = 100
 
 
 def keyed_target(options: Options) -> int:
@@ -97,6 +101,16 @@ class KeyValueSettings:
         own = {one.key: (own.key, options.value(own)) for one, own in of_changelogs.items() if options.is_set(own)}
         chosen = _of_level(options, level) | own
         return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
+
+    @classmethod
+    def of_waiting(cls, schema: TableSchema, options: Options, user: str, table: str = "") -> "KeyValueSettings":
+        """The settings for the files of bucket -2 that this commit user writes (table-kinds.md §4.1). Their names tell
+        Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
+        avro = waiting_format(schema.fields, options) is FileFormat.AVRO
+        own = {FILE_FORMAT.key: (FILE_FORMAT.key, "avro"), STATS_MODE.key: (STATS_MODE.key, "none")}
+        name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
+        writer = f"{options.value(DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
+        return cls._chosen(schema, options, own if avro else _of_level(options, 0), writer, table)
 
     @classmethod
     def _chosen(
@@ -183,7 +197,8 @@ def _modes(
 class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`.
 
-    The rows have the columns of `key_value_schema` and come in key order, also from file to file.
+    The rows have the columns of `key_value_schema` and come in key order, also from file to file. Rows that wait for
+    their buckets come in any order.
     """
 
     def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:

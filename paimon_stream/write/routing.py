@@ -15,7 +15,7 @@ from paimon_stream.errors import ROWS, UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
-from paimon_stream.format.names import LONGEST_NAME, partition_path
+from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET, partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
@@ -49,13 +49,14 @@ class Router:
         self, schema: TableSchema, options: Options, table: str = "", assigner: Assigner | None = None
     ) -> None:
         """`table` is for messages. `assigner` finds the buckets if they are dynamic. Raises `UnsupportedFeature`
-        unless buckets are fixed or `bucket` is -1."""
+        unless buckets are fixed or `bucket` is -1 or -2."""
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
-        if self.total_buckets != UNAWARE and self.total_buckets < 1:
+        waits = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
+        if self.total_buckets < 1 and self.total_buckets != UNAWARE and not waits:
             raise UnsupportedFeature(
-                f"Table {table} has bucket = {self.total_buckets}; only -1 and fixed numbers of buckets can "
-                "be written. Write it with another engine.",
+                f"Table {table} has bucket = {self.total_buckets}; only -1, fixed numbers of buckets and, with a "
+                "primary key, -2 can be written. Write it with another engine.",
                 table=table,
                 option=BUCKET.key,
             )
@@ -64,7 +65,8 @@ class Router:
         self._numbers: dict[Group, int] = {}
         self._partition = schema.partition_fields
         self._assigner = assigner
-        has_keys = self.total_buckets != UNAWARE or assigner is not None
+        self._only = POSTPONE_BUCKET if waits else 0  # without keys
+        has_keys = self.total_buckets > 0 or assigner is not None
         self._keys = tuple(schema.field(name) for name in schema.bucket_keys) if has_keys else ()
         self._function = options.value(BUCKET_FUNCTION)
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
@@ -73,7 +75,7 @@ class Router:
         """The group number of each row of a conformed batch, or one number if all rows are in one group. Raises
         `ValueTooLong` for partition values that cannot name a folder."""
         if not self._partition and not self._keys:
-            return self._number(Group(EMPTY_ROW, 0))
+            return self._number(Group(EMPTY_ROW, self._only))
         codes, partitions = self._partition_codes(batch)
         buckets_of = max(1, self.total_buckets)
         if self._keys:
@@ -85,10 +87,8 @@ class Router:
                 codes = codes * buckets_of + assign_buckets(keys, types, self.total_buckets, self._function)
         below = len(partitions) * buckets_of
         found = _distinct(codes, below)
-        numbers = np.array(
-            [self._number(Group(partitions[code // buckets_of], int(code % buckets_of))) for code in found],
-            dtype=np.int64,
-        )
+        groups = (Group(partitions[code // buckets_of], self._only + int(code % buckets_of)) for code in found)
+        numbers = np.fromiter(map(self._number, groups), np.int64)
         if len(numbers) == 1:
             return int(numbers[0])
         return _replaced(codes, found, numbers, below)

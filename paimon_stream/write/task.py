@@ -46,6 +46,7 @@ class WriteSpec:
     `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in
     memory; above it the task writes row groups that are smaller than they could be. With dynamic buckets, `index`
     names the index manifest by which keys get their buckets, and `assigners` is the number of tasks that do so.
+    `user` is the commit user, for the names of files of bucket -2.
     """
 
     storage: Storage
@@ -55,6 +56,7 @@ class WriteSpec:
     buffer_bytes: int = _BUFFER_BYTES
     index: str | None = None
     assigners: int = 1
+    user: str = ""
 
     @property
     def is_dynamic(self) -> bool:

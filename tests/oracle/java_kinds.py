@@ -93,6 +93,52 @@ class JavaKinds(JavaPaimon):
         table = self._table(path)
         return list(self._kinds.keyHashes(table, self._java_rows(table, rows, None)))
 
+    def postponed(self, path: str | os.PathLike) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """The rows that wait in bucket -2, by partition, in the order in which a compaction takes them."""
+        table = self._table(path)
+        partition_type = table.schema().logicalPartitionType()
+        return [
+            (self._decode(partition_type, split.partition()), self._read_splits(table, [split], True))
+            for split in self._postponed_files(table)
+        ]
+
+    def compact_postpone(
+        self,
+        path: str | os.PathLike,
+        buckets: int,
+        commit_user: str = DEFAULT_USER,
+        commit_identifier: int | None = None,
+    ) -> int:
+        """Moves what waits in bucket -2 to `buckets` real buckets, as the compaction procedure does."""
+        table = self._table(path)
+        identifier = BATCH_COMMIT_IDENTIFIER if commit_identifier is None else commit_identifier
+        splits = self._postponed_splits(table)
+        real = table.copy({"bucket": "1", "write-only": "false"})
+        write = real.newWrite(commit_user).withIOManager(self._io_manager())
+        write.getWrite().withIgnoreNumBucketCheck(True)
+        messages = [self._kinds.removed(split) for split in splits]
+        try:
+            for split in self._postponed_files(table):
+                rows = self._read_splits(table, [split], True)
+                java_rows = self._java_rows(table, [row for _, row in rows], [kind for kind, _ in rows])
+                self._kinds.writeFixed(real, write, java_rows, buckets)
+            for message in write.prepareCommit(True, identifier):
+                messages.append(self._kinds.compacted(message, buckets))
+        finally:
+            write.close()
+        commit_to = table.copy({"bucket": "1"})
+        self._commit(commit_to, commit_user, identifier, messages, None, False, None)
+        return self._latest_snapshot_id(path)
+
+    def _postponed_splits(self, table: Any) -> list[Any]:
+        return list(table.newSnapshotReader().withBucket(-2).read().dataSplits())
+
+    def _postponed_files(self, table: Any) -> list[Any]:
+        """A split for each file, oldest first: the order in which records were written."""
+        found = [(split, file) for split in self._postponed_splits(table) for file in split.dataFiles()]
+        found.sort(key=lambda pair: pair[1].creationTime().toString().ljust(23, "0"))
+        return [self._kinds.splitOf(split, file) for split, file in found]
+
     def index(self, path: str | os.PathLike, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         """The entries of the snapshot's index manifest with what is in their files, in a fixed order.
 

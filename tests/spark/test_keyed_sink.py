@@ -254,7 +254,6 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
         ({"merge-engine": "first-row", **OFF}, errors.UnsupportedFeature, "invisible"),
         ({"changelog-producer": "lookup", **OFF}, errors.UnsupportedFeature, "changelog"),

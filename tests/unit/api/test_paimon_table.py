@@ -175,16 +175,16 @@ def test_errors_of_a_creation_name_the_table(
     assert raised.value.context["table"] == location
 
 
-def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_when_written(tmp_path: Path) -> None:
+def test_a_primary_key_of_all_partitions_is_warned_of_when_created_and_refused_when_written(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     with pytest.warns(UserWarning, match=r'was created, but .* cannot write it.*options=\{"bucket": "4"\}') as caught:
-        made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], options={"bucket": "-2"})
+        made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"])
     assert len(caught) == 1 and caught[0].filename == __file__
     with pytest.raises(UnsupportedFeature, match=r'options=\{"bucket": "4"\}'):
         made.append(pa.table({"id": [1], "dt": ["a"]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], if_not_exists=True)
+        PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"], if_not_exists=True)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.batch_summary import BatchSummary
+from tests.kits import waiting as kit
 from tests.kits.commits import Bench
 from tests.kits.rivals import Replacing
 from tests.kits.streams import Stream
@@ -328,6 +329,20 @@ def alter(path: Path, key: str, value: str) -> None:
     schema = path / "schema" / "schema-0"
     known = json.loads(schema.read_text())
     schema.write_text(json.dumps({**known, "options": {**known["options"], key: value}}))
+
+
+def test_rows_that_wait_are_shown_with_the_command_that_shows_them(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    kit.postponed(path)
+    kit.write(path, [("a", 1, "x"), ("b", 1, "x")])
+    for command in ("stats", "doctor"):
+        shown = run(command, path).stdout
+        assert "no reader sees them before a compaction. Start the compaction: " in shown
+        assert "-2" in shown
+    assert "bucket-postpone" in run("files", path, "--json").stdout
+    assert run("compact", path, "--yes", "--option", "postpone.default-bucket-num=3").exit_code == 0
+    assert {one.total_buckets for one in kit.files(path)} == {3}
+    assert "to compact  nothing" in run("stats", path).stdout
 
 
 def test_the_doctor_says_what_needs_a_compaction(golden: Golden) -> None:

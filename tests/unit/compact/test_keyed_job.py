@@ -262,7 +262,6 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
         ({"lookup.remote-file.enabled": "true"}, "lookup.remote-file.enabled = true"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled = true"),
         ({"clustering.incremental": "true"}, "clustering.incremental = true"),
-        ({"bucket": "-2"}, "bucket = -2"),
         ({"pk-clustering-override": "true"}, "pk-clustering-override"),
         ({"sequence.snapshot-ordering": "true"}, "sequence.snapshot-ordering"),
     ],
