@@ -1,0 +1,60 @@
+"""The site has every page, and the pages that must be complete are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import paimon_stream
+from docs.generators import compatibility
+from paimon_stream.metrics.commits import METRICS
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n", 1)[1]
+    assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == PAGES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_link_leaves_the_documentation(page: str) -> None:
+    """So each works on GitHub and in the site. Other files of the checkout are named by their path."""
+    path = DOCS / page
+    for link in LINK.findall(path.read_text()):
+        if "://" not in link and not link.startswith("#"):
+            target = (path.parent / link.partition("#")[0]).resolve()
+            assert target.is_relative_to(DOCS), f"{page} links to {link}, which is not in docs/"
+            assert target.is_file(), f"{page} links to {link}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    for named in re.findall(r"`((?:examples|tests|docs|benchmarks|paimon_stream)/[\w./-]*)`", (DOCS / page).read_text()):
+        assert (ROOT / named).exists(), f"{page} names {named}, which is not there"
+
+
+def test_the_page_of_compatibility_is_current() -> None:
+    page = (DOCS / "compatibility.md").read_text()
+    assert page == compatibility.render(), "run: python -m docs.generators.compatibility > docs/compatibility.md"
+
+
+def test_the_page_of_monitoring_names_every_metric_and_no_other() -> None:
+    table = (DOCS / "monitoring.md").read_text().split("| metric |", 1)[1].split("\n\n", 1)[0]
+    named: list[str] = []
+    for row in table.splitlines()[2:]:
+        for name in re.findall(r"`([\w.]+)`", row.split("|")[1]):
+            named.append(f"{named[-1].partition('.')[0]}{name}" if name.startswith(".") else name)
+    assert sorted(named) == sorted(METRICS)
+
+
+def test_the_page_of_python_has_every_public_name() -> None:
+    page = (DOCS / "api.md").read_text()
+    for name in paimon_stream.__all__:
+        assert f"\n| `{name}` |" in page, name
+        assert f"\n::: paimon_stream.{name}\n" in page or name.startswith("_"), name
