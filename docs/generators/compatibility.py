@@ -23,8 +23,8 @@ _START: Final = """\
 
 <!-- Generated: python -m docs.generators.compatibility > docs/compatibility.md -->
 
-This page names the versions that tests run with, and the command that runs them. Other versions may work, and nobody has
-tried them. Where it says *newest*, the version is the newest one that PyPI had when the environment was set up. CI
+This page names the versions that tests run with, and the command that runs them. Other versions may work, but nobody
+has tried them. Where it says *newest*, the version is the newest one that PyPI had when the environment was set up. CI
 (`.ci/run`) runs these commands: {ci}.
 
 ## Python, Spark and the dependencies
@@ -87,7 +87,12 @@ def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
     return [
         ("`make test`, `make test-long`", names, newest, "all tests but those of clusters"),
         ("`make test-cluster`", names, newest, "streams on standalone workers and `local-cluster`"),
-        ("`make test-spark35`", _picked(makefile, "PYTHON35"), older, "the streaming tests that depend on Spark, and kills of real jobs"),
+        (
+            "`make test-spark35`",
+            _picked(makefile, "PYTHON35"),
+            older,
+            "the streaming tests that depend on Spark, and kills of real jobs",
+        ),
         ("`make test-lowest`", _picked(makefile, "PYTHON_LOWEST"), "none", "tests without Spark, lowest dependencies"),
     ]
 
@@ -96,11 +101,11 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
     java = _one(r'^PAIMON_VERSION = "([\d.]+)"', _text("tests/oracle/java_paimon.py"))
     official = _one(r'^VERSION = "([\d.]+)"', _text("tests/crash/test_official_sink.py"))
     both = "writes, reads, compacts, expires and rolls back tables of ours, and the other way round"
-    reads = "reads our tables"
+    reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
     return [
         ("Java Paimon", java, both, "`tests/conformance`"),
-        ("pypaimon", _one(r"'pypaimon==([\d.]+)'", makefile), reads, "`tests/conformance/test_other_readers.py`"),
-        ("paimon-rust", _one(r"'pypaimon-rust==([\d.]+)'", makefile), reads, "`tests/conformance/test_other_readers.py`"),
+        ("pypaimon", _one(r"'pypaimon==([\d.]+)'", makefile), reads, where),
+        ("paimon-rust", _one(r"'pypaimon-rust==([\d.]+)'", makefile), reads, where),
         (
             "Paimon's sink for Spark 3.5",
             official,

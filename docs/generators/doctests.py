@@ -1,6 +1,8 @@
-"""Shows the examples in docstrings as code. A docstring of this package has examples as plain lines that begin with
-`>>>`, which Markdown takes for quotations. mkdocs.yml names this module as an extension of Griffe, which reads docstrings
-for the site."""
+"""Shows the examples in docstrings as code.
+
+A docstring of this package has examples as plain lines that begin with `>>>`, which Markdown takes for quotations.
+mkdocs.yml names this module as an extension of Griffe, which reads docstrings for the site.
+"""
 
 from __future__ import annotations
 

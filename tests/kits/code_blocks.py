@@ -64,7 +64,9 @@ class Page:
                 for line in commands(block.code):
                     self._command(line)
         except Exception as error:
-            raise AssertionError(f"{block.page}, block at line {block.line}: {type(error).__name__}: {error}") from error
+            raise AssertionError(
+                f"{block.page}, block at line {block.line}: {type(error).__name__}: {error}"
+            ) from error
 
     def _command(self, line: list[str]) -> None:
         assert line[0] == "paimon-stream", f"only paimon-stream can be run here, not {line[0]}: mark the block"

@@ -33,9 +33,7 @@ def events(spark: Any) -> dict[str, Any]:
 
 def orders(spark: Any) -> dict[str, Any]:
     """compaction.md: a table with partitions."""
-    PaimonTable.create(
-        "warehouse/shop.db/orders", schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"]
-    )
+    PaimonTable.create("warehouse/shop.db/orders", schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"])
     return {"PaimonTable": PaimonTable}
 
 

@@ -35,7 +35,9 @@ def test_no_link_leaves_the_documentation(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_names_exists(page: str) -> None:
-    for named in re.findall(r"`((?:examples|tests|docs|benchmarks|paimon_stream)/[\w./-]*)`", (DOCS / page).read_text()):
+    for named in re.findall(
+        r"`((?:examples|tests|docs|benchmarks|paimon_stream)/[\w./-]*)`", (DOCS / page).read_text()
+    ):
         assert (ROOT / named).exists(), f"{page} names {named}, which is not there"
 
 
@@ -58,3 +60,19 @@ def test_the_page_of_python_has_every_public_name() -> None:
     for name in paimon_stream.__all__:
         assert f"\n| `{name}` |" in page, name
         assert f"\n::: paimon_stream.{name}\n" in page or name.startswith("_"), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_list_is_a_list_in_the_site_too(page: str) -> None:
+    """GitHub takes a list that follows a text at once. The site needs an empty line before it, and four spaces in
+    nested lists."""
+    before, in_list, fenced = "", False, False
+    for number, line in enumerate((DOCS / page).read_text().splitlines(), 1):
+        fenced ^= line.startswith("```")
+        item = None if fenced else re.match(r"( *)(?:[-*]|\d+\.) ", line)
+        if item:
+            indent = len(item[1])
+            assert in_list or not before.strip(), f"{page}, line {number}: put an empty line before the list"
+            assert indent == 0 or indent >= 4, f"{page}, line {number}: indent the nested list by four spaces"
+        in_list = bool(item) or (in_list and bool(line.strip()))
+        before = line
