@@ -155,9 +155,9 @@ package: .venv/.ready
 layers: .venv/.ready
 	$(VENV)/lint-imports
 
-# Material's notice about the future of MkDocs is no finding of ours.
+# Not --quiet: it hides warnings from --strict. Material's notice about the future of MkDocs is no finding of ours.
 docs: .venv-docs/.ready
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is in build/site: open build/site/index.html."
 
 examples: java .venv/.ready .venv-readers/.ready jar

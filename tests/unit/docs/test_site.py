@@ -22,6 +22,15 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == PAGES
 
 
+def test_a_warning_of_the_build_is_an_error() -> None:
+    """With --quiet, MkDocs counts no warnings, and --strict has no effect."""
+    command = re.search(r"^\t.*mkdocs build(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert command
+    assert command[1].split() == ["--strict"]
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert site.count(": warn\n") == 7, "every kind of broken link is a warning"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_no_link_leaves_the_documentation(page: str) -> None:
     """So each works on GitHub and in the site. Other files of the checkout are named by their path."""
