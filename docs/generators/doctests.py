@@ -12,11 +12,12 @@ from typing import Any
 from griffe import Extension, Object
 
 EXAMPLE = re.compile(r"(?:^|(?<=\n))(>>> (?:.+\n?)+)")
+FLAG = re.compile(r" *# doctest:.*")
 
 
 def fenced(text: str) -> str:
-    """The text with a fence around each example, which ends at an empty line."""
-    return EXAMPLE.sub(lambda found: f"\n```pycon\n{found[1].rstrip()}\n```\n", text)
+    """The text with a fence around each example, which ends at an empty line. Flags for doctest are left out."""
+    return EXAMPLE.sub(lambda found: f"\n```pycon\n{FLAG.sub('', found[1]).rstrip()}\n```\n", text)
 
 
 class Doctests(Extension):
