@@ -12,6 +12,7 @@
 #   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
+#   make docs         this documentation as a site in build/site; a warning is an error
 #   make lint types layers package examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
@@ -20,7 +21,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
+.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -79,6 +80,10 @@ help:
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml
 	$(call venv,.venv-readers,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0' 'pypaimon-rust==0.4.0',3.10 or later,PYTHON)
+
+# What builds the documentation. It reads the package's source and does not import it.
+.venv-docs/.ready: pyproject.toml
+	$(call venv,.venv-docs,$(PYTHON),$$("$(PYTHON)" .ci/extra.py docs),3.10 or later,PYTHON)
 
 # pypaimon and Spark 3.5 together, for the benchmarks.
 .venv-bench35/.ready: pyproject.toml
@@ -150,6 +155,11 @@ package: .venv/.ready
 layers: .venv/.ready
 	$(VENV)/lint-imports
 
+# Not --quiet: it hides warnings from --strict. Material's notice about the future of MkDocs is no finding of ours.
+docs: .venv-docs/.ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "The site is in build/site: open build/site/index.html."
+
 examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/quickstart.py
 	@mkdir -p build; { $(VENV)/python examples/cdc.py && $(VENV)/python examples/s3.py; } >build/others.log 2>&1 & others=$$!; \
@@ -177,7 +187,7 @@ bench-parts: java .venv/.ready jar
 	@for script in $(PARTS); do echo "== $$script"; $(VENV)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark35 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
+	rm -rf .venv .venv-docs .venv-spark35 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis metastore_db spark-warehouse derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

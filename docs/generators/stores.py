@@ -24,6 +24,7 @@ _START: Final = """\
     pip install '.[store]'        # obstore, for S3, Google Cloud Storage and Azure
     pip install '.[store,aws]'    # and boto3, for profiles of ~/.aws, SSO and assumed roles
 
+<!-- not run: needs a cloud store -->
 ```python
 PaimonSink("s3://bucket/warehouse/shop.db/orders", storage_options={"s3.region": "eu-west-1"})
 PaimonTable.load("gs://bucket/warehouse/shop.db/orders")

@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from paimon_stream import PaimonTable
+from paimon_stream.cli.app import cli
 
 HERE = Path(__file__).parent
 VERSION = "0.9.0"
@@ -48,17 +51,22 @@ def source(tmp_path: Path) -> Path:
     folder = tmp_path / "source"
     folder.mkdir()
     for number in range(3):
-        path = folder / f"{number}.json"
-        rows = ({"id": i, "day": "d"} for i in range(number * 10, number * 10 + 10))
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        add_file(folder, number)
     return folder
 
 
-def forget_the_last_batch(checkpoint: Path) -> None:
+def forget_the_last_batch(checkpoint: Path, batch: int = 2) -> None:
     """What a kill between the sink's publishing and Spark's commit log leaves."""
-    for name in ("2", ".2.crc"):
+    for name in (f"{batch}", f".{batch}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def add_file(source: Path, number: int) -> None:
+    """The rows of one batch."""
+    path = source / f"{number}.json"
+    rows = ({"id": i, "day": "d"} for i in range(number * 10, number * 10 + 10))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def run(*command: object) -> str:
@@ -84,3 +92,48 @@ def test_ours_does_not(tmp_path: Path, source: Path) -> None:
     latest = PaimonTable.load(str(table)).latest_snapshot()
     assert latest is not None
     assert (latest.id, latest.total_record_count) == (3, 30)
+
+
+def told(code: int, *command: object) -> dict[str, Any]:
+    """The answer of a command, which must end with this code."""
+    result = CliRunner().invoke(cli, [*map(str, command), "--json"])
+    assert result.exit_code == code, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_query_moves_from_the_official_sink_to_ours_and_back(
+    tmp_path: Path, source: Path, java: Any, killed: bool
+) -> None:
+    """By the steps of docs/migration.md, with the answers that the page promises."""
+    table, checkpoint = tmp_path / "wh/db.db/t", tmp_path / "ck"
+    theirs = (HERE / "official_child.py", official_jar(), source, tmp_path / "wh", checkpoint)
+    ours = (HERE / "stream_child.py", source, table, checkpoint, "never")
+    assert "rows=30 sum=435" in run(*theirs)
+    if killed:
+        forget_the_last_batch(checkpoint, 2)
+        planned = (checkpoint / "offsets" / "2").stat().st_mtime
+        newest = told(0, "snapshots", table)["snapshots"][:2]
+        assert [one["time_millis"] / 1000 > planned for one in newest] == [True, False], "batch 2 is in the table"
+        told(0, "rollback", "--yes", table, newest[1]["id"])
+    told(0, "verify", table)
+    (judged,) = told(1, "doctor", "--checkpoint", checkpoint, table)["streams"]
+    assert (judged["verdict"], judged["next_batch"]) == ("fresh", 2 if killed else 3)
+    assert "a stream into another table" in judged["explanation"]
+
+    add_file(source, 3)
+    run(*ours)
+    told(0, "verify", table)
+    newest = told(0, "snapshots", table)["snapshots"][0]
+    assert (newest["batch"], newest["total_records"]) == (3, 40)
+    told(0, "doctor", "--checkpoint", checkpoint, table)
+    if killed:
+        forget_the_last_batch(checkpoint, 3)
+        run(*ours)
+    assert (checkpoint / "commits" / "3").is_file()
+
+    add_file(source, 4)
+    assert f"rows=50 sum={sum(range(50))}" in run(*theirs)
+    told(0, "verify", table)
+    assert sorted(row["id"] for row in java.read(table)) == list(range(50))

@@ -1,0 +1,153 @@
+"""Renders `docs/compatibility.md` from pyproject.toml, the Makefile and the tests.
+
+python -m docs.generators.compatibility > docs/compatibility.md
+
+A version is on the page only if a test runs with it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from docs.generators.options import rows
+
+__all__ = ["render"]
+
+ROOT: Final = Path(__file__).parents[2]
+
+_START: Final = """\
+# Compatibility
+
+<!-- Generated: python -m docs.generators.compatibility > docs/compatibility.md -->
+
+This page names the versions that tests run with, and the command that runs them. Other versions may work, but nobody
+has tried them. Where it says *newest*, the version is the newest one that PyPI had when the environment was set up. CI
+(`.ci/run`) runs these commands: {ci}.
+
+## Python, Spark and the dependencies
+
+Python {python} or later is required. Each environment uses one Python, the first of these that the machine has.
+"""
+
+_LOWEST: Final = """
+`make test-lowest` installs the lowest versions that are allowed, exactly: {pins}. It runs the tests that need no Spark.
+
+## Other readers and writers
+
+What they do with our tables, and we with theirs, is tested value by value. A disagreement fails the test.
+"""
+
+_STORES: Final = """
+## Stores
+
+`make test-stores` runs crash windows, races and verdicts on servers of these stores. No test runs against a cloud.
+"""
+
+_REST: Final = """
+## What no test runs
+
+- Windows and macOS. File systems other than the one of the machine that runs the tests.
+- Flink itself, Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
+- YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
+- Releases of Java Paimon other than those named here.
+"""
+
+
+def render() -> str:
+    """The whole page, in Markdown."""
+    project, makefile = _text("pyproject.toml"), _text("Makefile")
+    least = _one(r'requires-python = ">=([\d.]+)"', project)
+    steps = re.findall(r"^step ([\w-]+)", _text(".ci/run"), re.MULTILINE)
+    tested = [f"`make {step}`" for step in steps if step.startswith("test")]
+    pins = [
+        f"{name} {version}"
+        for group in re.findall(r"^(?:dependencies|store) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
+        for name, version in re.findall(r'"([\w-]+)>=([\d.]+)"', group)
+    ]
+    return "".join(
+        (
+            _START.format(ci=", ".join(tested), python=least),
+            rows(("Command", "Python", "PySpark", "What runs"), _environments(project, makefile)),
+            _LOWEST.format(pins=", ".join(pins)),
+            rows(("What", "Version", "What is tested", "Where"), _readers(makefile)),
+            _STORES,
+            rows(("Store", "Server in the tests"), _stores()),
+            _REST,
+        )
+    )
+
+
+def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
+    older = _one(r"'pyspark==([\d.]+)\.\*'", makefile)
+    newest = f"newest (at least {_one(r'pyspark.connect.>=([0-9.]+)', project)})"
+    names = _pythons(_one(r"^NAMES := (.*)$", makefile))
+    return [
+        ("`make test`, `make test-long`", names, newest, "all tests but those of clusters"),
+        ("`make test-cluster`", names, newest, "streams on standalone workers and `local-cluster`"),
+        (
+            "`make test-spark35`",
+            _picked(makefile, "PYTHON35"),
+            older,
+            "the streaming tests that depend on Spark, and kills of real jobs",
+        ),
+        ("`make test-lowest`", _picked(makefile, "PYTHON_LOWEST"), "none", "tests without Spark, lowest dependencies"),
+    ]
+
+
+def _readers(makefile: str) -> list[tuple[str, ...]]:
+    java = _one(r'^PAIMON_VERSION = "([\d.]+)"', _text("tests/oracle/java_paimon.py"))
+    official = _one(r'^VERSION = "([\d.]+)"', _text("tests/crash/test_official_sink.py"))
+    both = "writes, reads, compacts, expires and rolls back tables of ours, and the other way round"
+    reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
+    return [
+        ("Java Paimon", java, both, "`tests/conformance`"),
+        ("pypaimon", _one(r"'pypaimon==([\d.]+)'", makefile), reads, where),
+        ("paimon-rust", _one(r"'pypaimon-rust==([\d.]+)'", makefile), reads, where),
+        (
+            "Paimon's sink for Spark 3.5",
+            official,
+            "a query moves to our sink and back, on one table and one checkpoint",
+            "`tests/crash/test_official_sink.py`",
+        ),
+    ]
+
+
+def _stores() -> list[tuple[str, ...]]:
+    azurite = _one(r'^VERSION = "([\d.]+)"', _text("tests/servers/azurite.py"))
+    return [
+        ("S3", "moto"),
+        ("Azure", f"Azurite {azurite}"),
+        ("Google Cloud Storage", "moto behind a proxy that translates the requests"),
+        ("a local disk", "the file system itself"),
+    ]
+
+
+def _picked(makefile: str, variable: str) -> str:
+    first, condition = re.findall(rf"^{variable} \?= \$\(call pick,(.*?),(\(3.*)\)$", makefile, re.MULTILINE)[0]
+    below = _one(r"< \(3, (\d+)\)", condition)
+    names = _pythons(first.replace("$(NAMES)", ""))
+    return f"{names}, or another one below 3.{below}"
+
+
+def _pythons(names: str) -> str:
+    versions = re.findall(r"python(3\.\d+)", names)
+    start = "the machine's `python3`, " if re.match(r"python3\b(?!\.)", names) else ""
+    return start + ", ".join(versions)
+
+
+def _one(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    if found is None:
+        raise LookupError(f"{pattern} is not in the text any more: change docs/generators/compatibility.py")
+    return found[1]
+
+
+def _text(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
