@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
@@ -111,6 +112,12 @@ def refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot, 
             table=storage.location,
             snapshot=wanted.id,
         )
+
+
+def without_changelog(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file (semantics.md §8)."""
+    gone = {"changelog_manifest_list": None, "changelog_manifest_list_size": None, "changelog_record_count": None}
+    return replace(snapshot, **gone)  # type: ignore[arg-type]
 
 
 def tag_names(storage: Storage) -> list[str]:

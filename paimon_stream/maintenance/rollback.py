@@ -13,7 +13,6 @@ A stream whose batches are removed notices that at its next batch and stops (`Ta
 does not replay batches that it recorded as done.
 """
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Final
 from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.needed import without_changelog
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
@@ -63,7 +63,7 @@ class RollbackReport(Report):
 
 def rollback_to(
     table: Table,
-    target: int | str,
+    target: int | str | Target,
     *,
     dry_run: bool = False,
     take_over: bool = False,
@@ -75,7 +75,7 @@ def rollback_to(
     used, running = storage or table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
-    found = find_target(used, snapshots, target)
+    found = target if isinstance(target, Target) else find_target(used, snapshots, target)
     run = _Rollback(used, snapshots, found)
     if dry_run:
         refuse_broken(table, used, snapshots, found, read_pins(used))
@@ -171,10 +171,7 @@ class _Rollback:
         if there is not None and there.nonce == self.kept.nonce:
             return
         self._write_hint(EARLIEST_HINT, self.kept.id)
-        restored = dataclasses.replace(  # no tag keeps the changelog of an expired one (semantics.md §8)
-            self.kept, changelog_manifest_list=None, changelog_manifest_list_size=None, changelog_record_count=None
-        )
-        content = encode_snapshot(restored)
+        content = encode_snapshot(without_changelog(self.kept))
         if there is None:
             self.storage.put_if_absent(snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage

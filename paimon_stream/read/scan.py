@@ -197,9 +197,10 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidde
 # -- what is not read -----------------------------------------------------------------------------
 
 
-def _check_readable(table: Table, *also: Option[str]) -> None:
+def _check_readable(table: Table, *also: Option[Any]) -> None:
     check_branch_option(table)
-    for option in (TABLE_TYPE, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also):
+    refused: tuple[Option[Any], ...] = (TABLE_TYPE, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
+    for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
             raise UnsupportedFeature(

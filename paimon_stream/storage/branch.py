@@ -48,6 +48,10 @@ class BranchStorage:
         """The location that opens the branch."""
         return f"{self.whole.location}{_MARK}{self.branch}"
 
+    def is_noted(self) -> bool:
+        """Whether the branch is being made or deleted."""
+        return self.whole.exists(branch_note(self.branch))
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.whole, name)
         if name not in _BY_PATH:
@@ -106,6 +110,11 @@ def branch_names(storage: Storage) -> list[str]:
     """The names of all branches but main, of which one may be half made or half deleted."""
     names = whole_of(storage).list_folders(_FOLDER)
     return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
+
+
+def branch_note(branch: str) -> str:
+    """The file beside the table that exists while a branch is being made or deleted."""
+    return f"_paimon_stream/{_PREFIX}{branch}"
 
 
 def check_is_main(storage: Storage, why: str) -> None:

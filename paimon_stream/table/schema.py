@@ -22,7 +22,7 @@ _SHOWN = 5
 def no_such_table(storage: Storage) -> NotFound:
     """The error for a location without a table, including what to do. Raises `StorageError`."""
     if isinstance(storage, BranchStorage):
-        return _no_such_branch(storage)
+        return no_such_branch(storage)
     location, below = storage.location, tuple(_tables_below(storage))
     if below:
         found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
@@ -46,13 +46,15 @@ def no_such_table(storage: Storage) -> NotFound:
     )
 
 
-def _no_such_branch(storage: BranchStorage) -> NotFound:
+def no_such_branch(storage: BranchStorage) -> NotFound:
+    """The error for a branch that does not exist, or is half made or half deleted. Raises `StorageError`."""
     whole = storage.whole
     if not whole.list_names(SCHEMA_FOLDER, _PREFIX):
         return no_such_table(whole)
     return NotFound(
-        f"{whole.location} has no branch {storage.branch!r}, or the branch has no schema. Its branches: "
-        f"{', '.join(branch_names(whole)) or 'none but main'}. Give one of them, or create it with create_branch().",
+        f"{whole.location} has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
+        f"{', '.join(branch_names(whole)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
+        "delete_branch() if its deletion was interrupted.",
         table=whole.location,
         branch=storage.branch,
     )

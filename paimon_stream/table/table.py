@@ -30,11 +30,11 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import branch_of, whole_of
+from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
-from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.schema import SchemaStore, no_such_branch
 
 _FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
@@ -86,6 +86,8 @@ class Table:
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
     """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none, `InvalidOption` for
     overrides of options that apply to all writers, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    if isinstance(storage, BranchStorage) and storage.is_noted():
+        raise no_such_branch(storage)
     return table_of(storage, SchemaStore(storage).latest(), overrides)
 
 
