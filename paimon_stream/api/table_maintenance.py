@@ -135,12 +135,12 @@ class TableMaintenance(LoadedTable):
         self._given.text("tag", tag, blank=True, optional=True)
         return create_branch(self._newest(), name, tag)
 
-    def delete_branch(self, name: str) -> BranchReport:
+    def delete_branch(self, name: str, *, dry_run: bool = False) -> BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay until
         `remove_orphan_files` removes them. Stop its writers first. A call that was interrupted is completed by the same
         call. `found` in the report says whether it existed. Raises `InvalidOption`, `StorageError`."""
         self._given.text("name", name, blank=True)
-        return delete_branch(self._newest(), name)
+        return delete_branch(self._newest(), name, dry_run=self._given.flag("dry_run", dry_run))
 
     def fast_forward(self, name: str, *, dry_run: bool = False, take_over: bool = False) -> ForwardReport:
         """Makes main what a branch is. Main loses the snapshots that the branch does not have, with their tags, and

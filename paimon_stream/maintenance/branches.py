@@ -9,7 +9,7 @@ branch. A run that was killed leaves the note, and the same call completes it.
 from dataclasses import dataclass
 from typing import Final, cast
 
-from paimon_stream.errors import AlreadyExists, CommitContended, NotFound
+from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, NotFound
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.tags import read_tags
@@ -46,6 +46,7 @@ class BranchReport(Report):
     branch: str
     snapshot: int | None = None
     found: bool = True
+    dry_run: bool = False
 
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
@@ -78,12 +79,14 @@ def create_branch(
     return BranchReport(location=used.location, branch=name, snapshot=None if kept is None else kept.id)
 
 
-def delete_branch(table: Table, name: str, *, storage: Storage | None = None) -> BranchReport:
+def delete_branch(table: Table, name: str, *, dry_run: bool = False, storage: Storage | None = None) -> BranchReport:
     """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
     used = storage or table.storage
     check_is_main(used, WHERE)
     check_branch(name, used.location)
     found = name in branch_names(used)
+    if dry_run:
+        return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
     if found:
         used.write(branch_note(name), _DELETED)
         _delete_below(used, branch_folder(name).rstrip("/"))
@@ -96,12 +99,15 @@ def _tagged(table: Table, used: Storage, tag: str, runtime: Runtime | None) -> S
     kept = read_tags(used).get(tag)
     if kept is None:
         raise _no_tag(used, tag)
-    refuse_missing(table, used, ManifestStore(used), kept, data=not SnapshotStore(used, runtime).stands(kept))
+    try:
+        refuse_missing(table, used, ManifestStore(used), kept, data=not SnapshotStore(used, runtime).stands(kept))
+    except (CorruptMetadata, NotFound) as lost:
+        raise _no_tag(used, tag) from lost
     return kept
 
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:
-    text = f"{storage.location} has no tag {tag!r}. No branch was created. Create the tag first."
+    text = f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give another tag."
     return NotFound(text, table=storage.location, tag=tag)
 
 
