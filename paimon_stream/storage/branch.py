@@ -125,7 +125,7 @@ def check_is_main(storage: Storage, why: str) -> None:
 
 
 def check_branch(name: str, location: str) -> None:
-    """Raises `InvalidOption` for a name that no branch may have. Java does not check for some of them (table-kinds.md R6.1)."""
+    """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
         raise InvalidOption(
             f"{location}: the name of the branch is not allowed. It is neither empty nor main nor only digits, fits "

@@ -77,6 +77,7 @@ def test_a_batch_of_a_branch_that_was_killed_anywhere_is_there_once(fault: dict[
             branch.start()
             branch.batch()
         fired = storage.fired
+        branch.start()
         main.batch()
         for one in (main, branch):
             expire_snapshots(one.bench.table, 1, 1, 0, protect_streams=False, runtime=main.bench.runtime)
