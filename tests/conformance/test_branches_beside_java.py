@@ -128,7 +128,10 @@ def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int)
                 whole.deleteBranch(branch) if java else place.ours().delete_branch(branch)
                 del wanted[branch]
             case "forward" if branch != "main" and wanted[branch]:
-                whole.fastForward(branch) if java else place.ours().fast_forward(branch)
+                known = {one.nonce for one in place.ours().snapshots()}
+                shared = any(one.nonce in known for one in place.ours(branch).snapshots())
+                # Java leaves main's lower snapshots below others that were not built on them.
+                whole.fastForward(branch) if java and shared else place.ours().fast_forward(branch)
                 wanted["main"] = list(wanted[branch])
                 tags = {name: keys for name, keys in tags.items() if name in place.ours().tags()}
             case "untag" if tags:
