@@ -1,6 +1,7 @@
 """`branch list`, `branch create`, `branch delete`, `branch fast-forward`."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -13,20 +14,19 @@ from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
 
 _NAME: Final = click.Argument(["name"])
-_COLUMNS: Final[tuple[Column[tuple[str, Snapshot | None]], ...]] = (
+_Branch: TypeAlias = tuple[str, Snapshot | None]
+
+
+def _of(read: Callable[[Snapshot], Any]) -> Callable[[_Branch], Any]:
+    """What is shown of the newest snapshot of a branch; None if it has none."""
+    return lambda one: None if one[1] is None else read(one[1])
+
+
+_COLUMNS: Final[tuple[Column[_Branch], ...]] = (
     Column("name", lambda one: one[0], "branch"),
-    Column(
-        "snapshot",
-        lambda one: None if one[1] is None else json_of(COLUMNS, one[1]),
-        text=lambda one: None if one[1] is None else one[1].id,
-        ident=True,
-    ),
-    Column(
-        "time",
-        lambda one: None if one[1] is None else iso(one[1].time_millis),
-        text=lambda one: None if one[1] is None else moment(one[1].time_millis),
-    ),
-    Column("rows", lambda one: None if one[1] is None else one[1].total_record_count, number=True),
+    Column("snapshot", _of(lambda one: json_of(COLUMNS, one)), text=_of(lambda one: one.id), ident=True),
+    Column("time", _of(lambda one: iso(one.time_millis)), text=_of(lambda one: moment(one.time_millis))),
+    Column("rows", _of(lambda one: one.total_record_count), number=True),
 )
 
 

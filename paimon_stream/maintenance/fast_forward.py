@@ -15,7 +15,7 @@ from typing import cast
 
 from paimon_stream.errors import CommitContended, IncompatibleSchema, NotFound
 from paimon_stream.maintenance.branches import WHERE
-from paimon_stream.maintenance.pins import read_pins, under_way
+from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.rollback_target import Target
 from paimon_stream.maintenance.tags import read_tags
@@ -104,11 +104,11 @@ class _Forward:
     def prepare(self, target: Target, below: Sequence[int], dry_run: bool, take_over: bool) -> None:
         """Refuses what cannot be forwarded. Removes the snapshots `below` a target that main does not have: they are
         not what the target was built on, so no expiry may conclude anything from them later."""
-        pins = [
-            one for one in read_pins(self.main) if one.snapshot is None or one.snapshot.nonce != target.snapshot.nonce
-        ]
-        if pins and not take_over:
-            raise under_way(self.main, pins, "nothing was forwarded")
+        refuse_while_pinned(self.branch, "nothing was forwarded")
+        nonce = target.snapshot.nonce
+        foreign = [one for one in read_pins(self.main) if one.snapshot is None or one.snapshot.nonce != nonce]
+        if foreign and not take_over:
+            raise under_way(self.main, foreign, "nothing was forwarded")
         same, mine, _ = self._schemas()
         if target.snapshot.schema_id >= same:
             if mine[same:]:

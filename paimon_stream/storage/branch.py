@@ -6,7 +6,7 @@ What opens a table over such a view reads and writes that branch. The folders of
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -22,10 +22,10 @@ _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
 _BY_PATH: Final = (
-    "read", "write", "write_hint", "put_if_absent", "list_names", "list_folders", "exists", "delete", "is_link",
-    "open_output", "open_input",
+    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "stat", "exists",
+    "delete", "is_link", "open_output", "open_input",
 )  # fmt: skip
-"""The methods of a storage whose first argument is a path, and whose result names none."""
+"""The methods of a storage whose first argument is a path."""
 _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
@@ -54,9 +54,11 @@ class BranchStorage:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.whole, name)
+        if name == "list_below":
+            return lambda folder: map(self._here, found(self._there(folder)))
         if name not in _BY_PATH:
             return found
-        return lambda path, *others, **named: found(self._there(path), *others, **named)
+        return lambda path, *others, **named: self._here(found(self._there(path), *others, **named))
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """What `Storage.write_all` does."""
@@ -67,23 +69,13 @@ class BranchStorage:
         there = {self._there(path): path for path in paths}
         return {there[path]: why for path, why in self.whole.delete_all([*there]).items()}
 
-    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """What `Storage.list_files` does."""
-        return [self._here(one) for one in self.whole.list_files(self._there(folder), prefix)]
-
-    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """What `Storage.list_below` does."""
-        return ([self._here(one) for one in page] for page in self.whole.list_below(self._there(folder)))
-
-    def stat(self, path: str) -> FileStat:
-        """What `Storage.stat` does."""
-        return self._here(self.whole.stat(self._there(path)))
-
     def _there(self, path: str) -> str:
         return f"{self.folder}{path}" if path.partition("/")[0] in _OWN else path
 
-    def _here(self, stat: FileStat) -> FileStat:
-        return replace(stat, path=stat.path.removeprefix(self.folder))
+    def _here(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._here(one) for one in result]
+        return replace(result, path=result.path.removeprefix(self.folder)) if isinstance(result, FileStat) else result
 
 
 def branch_storage(whole: Storage, branch: str) -> Storage:
@@ -154,14 +146,12 @@ def with_branch(location: Any, branch: str | None) -> Any:
         return location  # `open_storage` judges it
     shown = shown_location(text)
     Arguments(shown).text("branch", branch)
-    named = split_location(text)[1] if _MARK in text else branch
-    if named != branch:
-        raise InvalidOption(
-            f"{shown} is branch {named or MAIN!r}, and branch {branch!r} is given. Give one of them.",
-            option="branch",
-            table=shown,
-        )
-    if branch == MAIN or _MARK in text:
+    if split_location(text)[0] != text:
+        if (named := split_location(text)[1] or MAIN) != branch:
+            why = f"{shown} is branch {named!r}, and branch {branch!r} is given. Give one of them."
+            raise InvalidOption(why, option="branch", table=shown)
+        return location
+    if branch == MAIN:
         return location
     check_branch(branch, shown)
     return f"{text.rstrip('/')}{_MARK}{quote(branch, safe='') if scheme_of(text) == 'file' else branch}"

@@ -184,6 +184,13 @@ def test_an_identifier_is_a_number_that_java_can_read(table: PaimonTable, identi
         table.new_commit("me").commit(identifier, [])
 
 
+def test_a_branch_is_named_by_text() -> None:
+    for wrong in (7, b"x", "", ["x"]):
+        for opened in (PaimonTable.load, PaimonSink):
+            with pytest.raises(InvalidOption, match=rf"{LOCATION}: .*branch"):
+                opened(LOCATION, branch=wrong)  # type: ignore[operator]
+
+
 def test_secrets_among_storage_options_are_not_shown() -> None:
     for wrong in ("key=hunter2", [("key", "hunter2")], {"key": "hunter2"}):
         with pytest.raises(InvalidOption, match=r"storage.options") as caught:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NotFound
 from paimon_stream.maintenance.branches import create_branch, delete_branch, read_branches
 from paimon_stream.maintenance.fast_forward import fast_forward
@@ -20,7 +21,7 @@ from paimon_stream.storage.branch import BranchStorage, branch_note, branch_stor
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.live import live_files
-from paimon_stream.table.references import histories
+from paimon_stream.table.references import histories, names_in_use
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
@@ -241,6 +242,19 @@ def test_an_expiry_of_a_branch_deletes_what_only_it_used() -> None:
     assert report.files["data"] == 2
     assert not any(path.endswith(("/f200", "/f201")) for path in case.files())
     audit(case)
+
+
+def test_what_any_branch_refers_to_is_in_use_whichever_is_asked() -> None:
+    case, branch = made()
+    case.append(100)
+    for one in (case, branch):
+        found = names_in_use(one.bench.storage, one.bench.runtime, {"f100", "f200", "f999"})
+        assert found == {"f100", "f200"}
+
+
+def test_no_table_is_created_at_the_location_of_a_branch() -> None:
+    with pytest.raises(InvalidOption, match="is a branch"):
+        PaimonTable.create("memory://created/t$branch_x", [("id", "INT")])
 
 
 def test_a_rollback_of_a_branch_leaves_main_as_it_is() -> None:
