@@ -36,7 +36,14 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import FileStat, Storage
-from paimon_stream.storage.branch import BranchStorage, branch_folder, branch_names, branch_storage, whole_of
+from paimon_stream.storage.branch import (
+    BranchStorage,
+    branch_folder,
+    branch_names,
+    branch_note,
+    branch_storage,
+    whole_of,
+)
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
@@ -236,14 +243,15 @@ class References:
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
-        """All roots. Java refuses a branch without a schema, too."""
-        for branch in branches(self.storage)[1:]:
-            folder = f"{self.storage.location}/{branch}".rstrip("/")
-            schemas = self.storage.list_files(f"{branch}{SCHEMA_FOLDER}", "schema-")
-            if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
+        """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
+        for name in branch_names(self.storage):
+            folder = f"{self.storage.location}/{branch_folder(name)}".rstrip("/")
+            schemas = self.storage.list_files(f"{branch_folder(name)}{SCHEMA_FOLDER}", "schema-")
+            is_whole = any(id_in_name(one.name, "schema-") is not None for one in schemas)
+            if not is_whole and not self.storage.exists(branch_note(name)):
                 raise CorruptMetadata(
-                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete the "
-                    "branch with the engine that made it, or restore its schema.",
+                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete it "
+                    "with delete_branch(), or restore its schema.",
                     path=folder,
                 )
         return list(list_roots(self.storage))

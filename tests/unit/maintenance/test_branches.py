@@ -5,19 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NotFound
+from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.maintenance.branches import create_branch, delete_branch, read_branches
 from paimon_stream.maintenance.fast_forward import fast_forward
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
+from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import BranchStorage, branch_note, branch_storage, split_location, with_branch
+from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.live import live_files
@@ -26,7 +30,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
 from tests.kits.faults import FAULTS, Fault, FaultyStorage
-from tests.kits.maintained import Case, tried
+from tests.kits.maintained import TEMPLATE, Case, built, tried
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
 
@@ -200,6 +204,33 @@ def test_a_deletion_that_failed_anywhere_leaves_the_branch_or_none(fault: dict[s
         assert delete_branch(case.bench.table, "x").found is False
         create_branch(case.bench.table, "x", "kept", runtime=case.bench.runtime)
         audit(case)
+
+
+def test_a_deletion_that_was_killed_anywhere_on_a_disk_stops_no_orphan_removal(tmp_path: Path) -> None:
+    numbers = count()
+
+    def make() -> Case:
+        there = LocalStorage(str(tmp_path / str(next(numbers))))
+        there.write_all(list(built().items()))
+        case = Case.on(there, SimulatedClock(TEMPLATE.bench.clock.millis))
+        create_branch(case.bench.table, "x", "kept", runtime=case.bench.runtime)
+        return case
+
+    for case, storage in attempts(make, KILLS["killed before"]):
+        tried(lambda c=case, s=storage: delete_branch(c.bench.table, "x", storage=s))  # type: ignore[misc]
+        audit(case)
+        delete_branch(case.bench.table, "x")
+        assert case.bench.storage.list_folders("branch") == []
+
+
+def test_a_branch_without_a_schema_stops_orphan_removal_until_it_is_deleted() -> None:
+    case, branch = made()
+    delete_branch(case.bench.table, "x")
+    branch.bench.storage.write("snapshot/snapshot-7", case.bench.storage.read("snapshot/snapshot-6"))
+    with pytest.raises(CorruptMetadata, match="delete_branch"):
+        remove_orphan_files(case.bench.table, dt.timedelta(hours=1), runtime=case.bench.runtime)
+    assert delete_branch(case.bench.table, "x").found
+    audit(case)
 
 
 def test_files_of_a_deleted_branch_are_orphans() -> None:
