@@ -48,6 +48,7 @@ needed only if `doctor` has to judge a schema that has changed.
 - `--storage-option KEY=VALUE` sets an option of the storage, and `--storage-option KEY=@FILE` reads it from a
   file. Other users of the machine can see a command line, so give secrets in a file, or in the environment
   (`AWS_SECRET_ACCESS_KEY` and others). A value that begins with `@` is written `KEY=@@…`.
+- `--branch NAME` works on a branch of the table. A table that is given as `TABLE$branch_NAME` means the same.
 - `--debug` shows the traceback of an error.
 
 ## Tables and columns
@@ -81,7 +82,7 @@ running shell:
 | code | meaning |
 |---|---|
 """
-_SHARED: Final = ("--columns", "--storage-option", "--json", "--debug")
+_SHARED: Final = ("--columns", "--branch", "--storage-option", "--json", "--debug")
 
 
 _ANSWERS: Final = {

@@ -98,7 +98,7 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
         grouped.setdefault(entry.partition, []).append(entry)
     found = (
         Partition(
-            values=table_file(table.location, table.layout, entries[0]).partition,
+            values=table_file(table.folder, table.layout, entries[0]).partition,
             path=table.layout.partition(partition),
             buckets=len({entry.bucket for entry in entries}),
             files=len(entries),

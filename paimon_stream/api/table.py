@@ -22,6 +22,7 @@ from paimon_stream.format.arrow_types import from_arrow
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Arguments
 from paimon_stream.spark.active_session import open_beside_spark
+from paimon_stream.storage.branch import check_is_main, with_branch
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.table import Table, create_table, load_table
 
@@ -78,6 +79,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         have, `InvalidOption`, `StorageError`.
         """
         storage = open_beside_spark(location, storage_options)
+        check_is_main(storage, "a table is created with its branch main. Give the table's folder")
         given = Arguments(storage.location)
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
@@ -106,10 +108,13 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         )
 
     @classmethod
-    def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> "PaimonTable":
-        """Loads the table in the folder `location`. Raises `NotFound` if there is none, `CorruptMetadata`,
-        `UnknownVersion`, `StorageError`."""
-        return cls(load_table(open_beside_spark(location, storage_options)))
+    def load(
+        cls, location: str, *, branch: str | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> "PaimonTable":
+        """Loads the table in the folder `location`, or one of its branches: with `branch="x"` or with a location that
+        ends in `$branch_x`, everything is read from and written to that branch. Raises `NotFound` if there is none,
+        `InvalidOption`, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        return cls(load_table(open_beside_spark(with_branch(location, branch), storage_options)))
 
     def __repr__(self) -> str:
         """Location, number of columns, keys; no credentials."""

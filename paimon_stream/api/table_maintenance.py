@@ -7,10 +7,13 @@ from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.report import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
+from paimon_stream.maintenance.branches import BranchReport, create_branch, delete_branch, read_branches
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
+from paimon_stream.maintenance.fast_forward import ForwardReport, fast_forward
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
@@ -113,6 +116,48 @@ class TableMaintenance(LoadedTable):
         dry_run = self._given.flag("dry_run", dry_run)
         take_over = self._given.flag("take_over", take_over)
         return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
+
+    # -- branches ---------------------------------------------------------------------------------
+
+    def branches(self) -> dict[str, Snapshot | None]:
+        """The branches but main by name, each with its newest snapshot. Load one with `PaimonTable.load(location,
+        branch=name)`. Raises `CorruptMetadata`, `StorageError`."""
+        return read_branches(self._storage)
+
+    def create_branch(self, name: str, tag: str | None = None) -> BranchReport:
+        """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty one with all schemas.
+        The branch keeps the files that it needs. A call that was interrupted is completed by the same call.
+
+        Raises `InvalidOption` for a name that no branch may have and on a branch, `AlreadyExists`, `NotFound` for a tag
+        that does not exist or lost files, `CommitContended` if another creation or a deletion of the branch was
+        interrupted, `CorruptMetadata`, `StorageError`."""
+        self._given.text("name", name, blank=True)
+        self._given.text("tag", tag, blank=True, optional=True)
+        return create_branch(self._newest(), name, tag)
+
+    def delete_branch(self, name: str, *, dry_run: bool = False) -> BranchReport:
+        """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay until
+        `remove_orphan_files` removes them. Stop its writers first. A call that was interrupted is completed by the same
+        call. `found` in the report says whether it existed. Raises `InvalidOption`, `StorageError`."""
+        self._given.text("name", name, blank=True)
+        return delete_branch(self._newest(), name, dry_run=self._given.flag("dry_run", dry_run))
+
+    def fast_forward(self, name: str, *, dry_run: bool = False, take_over: bool = False) -> ForwardReport:
+        """Makes main what a branch is. Main loses the snapshots that the branch does not have, with their tags, and
+        gets the snapshots, tags and schemas that only the branch has. The branch stays. Stop the writers first. A
+        stream on main that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
+
+        A call that was interrupted is completed by the same call. Until then main is in a state that it or the branch
+        had. `take_over` gives up an interrupted rollback to another snapshot, as in `rollback_to`.
+
+        Raises `NotFound` for a branch that does not exist or has no snapshot, `IncompatibleSchema` if the two share no
+        snapshot and their schemas differ, `CommitContended` if writers or an expiry of the branch are at work, and the
+        errors of `rollback_to`."""
+        self._given.text("name", name, blank=True)
+        dry_run, take_over = self._given.flag("dry_run", dry_run), self._given.flag("take_over", take_over)
+        return fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
+
+    # -- lost batches, partitions ------------------------------------------------------------------
 
     def recommit(
         self,

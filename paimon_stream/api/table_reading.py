@@ -57,7 +57,7 @@ class TableReading(LoadedTable):
         meant = PartitionFilter(table.partition_types, specs=specs)
         manifests = ManifestStore(self._storage)
         entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, meant)
-        return tuple(table_file(self.location, table.layout, entry) for entry in entries)
+        return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
         """The tags by name, with the snapshot that each keeps, without the pin of a rollback. Raises

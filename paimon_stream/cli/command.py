@@ -25,6 +25,7 @@ from paimon_stream.cli.output import Answer, Part, say, show
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
@@ -36,11 +37,12 @@ class Session:
 
     location: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    branch: str | None = None
 
     @cached_property
     def storage(self) -> Storage:
-        """The table's folder."""
-        return open_storage(self.location, self.storage_options)
+        """The table's folder, or the branch that is given."""
+        return open_storage(with_branch(self.location, self.branch), self.storage_options)
 
     @cached_property
     def raw(self) -> Table:
@@ -91,13 +93,14 @@ def table_command(
     def make(function: CommandFunction) -> click.Command:
         def callback(
             location: str,
+            branch: str | None,
             storage_option: tuple[str, ...],
             as_json: bool,
             debug: bool,
             shown: str | None = None,
             **own: Any,
         ) -> None:
-            session = Session(location, _storage_options(storage_option))
+            session = Session(location, _storage_options(storage_option), branch)
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
             answer = _answer(session, lambda: function(session, **own), debug=debug)
@@ -109,6 +112,7 @@ def table_command(
             click.Argument(["location"], metavar="TABLE", shell_complete=folders),
             *params,
             *([_columns_option(columns)] if columns else []),
+            click.Option(["--branch"], metavar="NAME", help="Work on this branch, as TABLE$branch_NAME does."),
             click.Option(
                 ["--storage-option"],
                 multiple=True,

@@ -44,7 +44,7 @@ from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import branch_snapshots, live_entries, manifest_names, metadata_names
+from paimon_stream.maintenance.needed import OtherBranches, live_entries, manifest_names, metadata_names
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
@@ -54,7 +54,7 @@ from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import rolled_back
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import NameSet, branches, journalled_names, read_tag
+from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -100,14 +100,11 @@ class Cleaner:
     remover: Remover = field(init=False)
     notes: ExpiringNotes = field(init=False)
     manifests: ManifestStore = field(init=False)
+    branches: OtherBranches = field(init=False)
     _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
     _tag_names: dict[str, frozenset[str]] = field(default_factory=dict)
     _tag_files: tuple[int, str, NameSet] | None = None
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _branches: list[Snapshot] = field(default_factory=list)
-    _branches_read: list[str] = field(default_factory=lambda: [""])  # the table's own folder
-    _branch_names: frozenset[str] = frozenset()
-    _branch_files: NameSet | None = None
     _journalled: NameSet | None = None
     _folders: set[str] = field(default_factory=set)
     _changed: Callable[[], bool] = bool  # whether files found unused may be needed again
@@ -118,6 +115,7 @@ class Cleaner:
         self.remover = Remover(self.storage, self.dry_run, self.table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
         self.manifests = ManifestStore(self.storage)
+        self.branches = OtherBranches(self.storage, self.manifests)
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
@@ -262,11 +260,11 @@ class Cleaner:
         pin of the tag's snapshot."""
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
-        kept = self._branch_names
+        kept = self.branches.metadata
         for one in neighbours:
             kept |= metadata_names(self.storage, self.manifests, one)
         live = self._live_names(neighbours)
-        sets = (live, self._journal_names(), self._files_of_branches())
+        sets = (live, self._journal_names(), self.branches.live_names())
         gone = (
             path
             for entry in live_entries(self.manifests, tag)
@@ -286,12 +284,7 @@ class Cleaner:
     def refresh_tags(self) -> None:
         """Reads which branches and tags exist now: one may have been made since the last snapshot was
         removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
-        named = branches(self.storage)
-        if named != self._branches_read:
-            self._branches_read, self._branches = named, branch_snapshots(self.storage)
-            self._branch_files, self._branch_names = None, frozenset()
-            for one in self._branches:
-                self._branch_names |= metadata_names(self.storage, self.manifests, one)
+        self.branches.look()
         before, self._tags = self._tags, {}
         for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
             found = before.get(stat) or read_tag(self.storage, stat.path)
@@ -317,7 +310,7 @@ class Cleaner:
         beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))
         tags += [one for one in beside if one is not None]
         try:
-            kept = metadata_names(self.storage, self.manifests, following, self._lists) | self._branch_names
+            kept = metadata_names(self.storage, self.manifests, following, self._lists) | self.branches.metadata
             before, self._tag_names = self._tag_names, {}
             for tag in {one.nonce: one for one in tags}.values():
                 if tag.nonce not in self._tag_names:
@@ -333,7 +326,7 @@ class Cleaner:
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
         """Returns a function that checks whether a tag, branch or journal refers to a data file that a
         snapshot deleted."""
-        sets = [self._journal_names(), self._files_of_branches()]
+        sets = [self._journal_names(), self.branches.live_names()]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
@@ -347,11 +340,6 @@ class Cleaner:
             for entry in live_entries(self.manifests, snapshot):
                 names.add((entry.file.file_name, *entry.file.extra_files))
         return names
-
-    def _files_of_branches(self) -> NameSet:
-        if self._branch_files is None:
-            self._branch_files = self._live_names(self._branches)
-        return self._branch_files
 
     def _journal_names(self) -> NameSet:
         if self._journalled is None:
@@ -427,6 +415,8 @@ class Cleaner:
 
     def _changelog_files(self, gone: Sequence[Snapshot]) -> Iterator[str]:
         for name in filter(None, (one.changelog_manifest_list for one in gone)):
+            if name in self.branches.changelogs():
+                continue
             try:
                 metas = self.manifests.read_list(name)
             except CorruptMetadata:
@@ -455,7 +445,8 @@ class Cleaner:
             self.remover.remove_uncounted(folder)
 
     def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str]) -> None:
-        lists = [name for one in gone for name, _ in one.manifest_lists]
+        shared = self.branches.changelogs()
+        lists = [name for one in gone for name, _ in one.manifest_lists if name not in shared]
         self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
             self._remove("manifest", paths)

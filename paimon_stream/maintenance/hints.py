@@ -14,6 +14,7 @@ from typing import Final
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_names
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER, id_in_name, read_hint
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -97,6 +98,6 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
             return f"there is no snapshot, but {path} says {text.strip()!r}"
     if storage.list_files(TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
-    if in_doubt and storage.list_files(MANIFEST_FOLDER, "manifest-list-"):
+    if in_doubt and not branch_names(storage) and storage.list_files(MANIFEST_FOLDER, "manifest-list-"):
         return "there is no snapshot, but there are manifest lists"
     return None

@@ -1,6 +1,8 @@
 """What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data files."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
@@ -10,12 +12,13 @@ from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.pins import Pin
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path
 from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import CHANGELOG_FOLDER, list_roots
+from paimon_stream.table.references import CHANGELOG_FOLDER, NameSet, list_roots
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -109,19 +112,72 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         )
 
 
+def without_changelog(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file (semantics.md §8)."""
+    gone = {"changelog_manifest_list": None, "changelog_manifest_list_size": None, "changelog_record_count": None}
+    return replace(snapshot, **gone)  # type: ignore[arg-type]
+
+
 def tag_names(storage: Storage) -> list[str]:
     """The names of all tags."""
     return [name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG)]
 
 
-def branch_snapshots(storage: Storage) -> list[Snapshot]:
-    """The snapshots and tags of all branches other than main. Their files are in the main tree, and nothing
-    that they need may be deleted. Raises `CorruptMetadata`, `StorageError`."""
-    found = []
-    for root in list_roots(storage):
-        if root.branch and root.folder != CHANGELOG_FOLDER:
-            try:
-                found.append(decode_snapshot(storage.read(root.stat.path, MOST_JSON), root.stat.path))
-            except NotFound:
-                continue  # deleted since it was listed
-    return sorted(found, key=lambda one: one.id)
+class OtherBranches:
+    """The snapshots and tags of all branches but one, and of main if it is another one. The branches share all files,
+    and nothing that one of these needs may be deleted. What was found once stays, though it may expire meanwhile.
+    `metadata` are the names of files that they need."""
+
+    def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
+        self._storage, self._manifests = storage, manifests
+        self._whole = whole_of(storage)
+        self._found: dict[FileStat, tuple[str, Snapshot]] = {}
+        self._unread: set[FileStat] = set()
+        self._live = NameSet()
+        self.metadata: frozenset[str] = frozenset()
+
+    def look(self) -> None:
+        """Reads those that are new. Raises `CorruptMetadata`, `StorageError`."""
+        for root in list_roots(self._storage, others=True):
+            stat = root.stat
+            if root.folder == CHANGELOG_FOLDER or stat in self._found:
+                continue
+            with self._unless_gone(stat):
+                snapshot = decode_snapshot(self._whole.read(stat.path, MOST_JSON), stat.path)
+                self.metadata |= metadata_names(self._storage, self._manifests, snapshot)
+                self._found[stat] = (root.branch + root.folder, snapshot)
+                self._unread.add(stat)
+
+    def live_names(self) -> NameSet:
+        """The names of all data files and extra files that are live in one of them. Of a snapshot that was built on
+        another one of its branch only the new files are read. Raises `CorruptMetadata`, `StorageError`."""
+        store = SnapshotStore(self._whole)
+        below: tuple[str, Snapshot] | None = None
+        for stat, found in sorted(self._found.items(), key=lambda item: (item[1][0], item[1][1].id)):
+            group, one = found
+            if stat in self._unread:
+                with self._unless_gone(stat):
+                    entries = live_entries(self._manifests, one)
+                    if below and (below[0], below[1].id) == (group, one.id - 1) and in_lineage(store, below[1], one):
+                        entries = (entry for meta in self._manifests.delta(one) for entry in self._manifests.read(meta))
+                    for entry in entries:
+                        if entry.kind is FileKind.ADD:
+                            self._live.add((entry.file.file_name, *entry.file.extra_files))
+                    self._unread.discard(stat)
+            below = None if stat in self._unread else found
+        return self._live
+
+    def changelogs(self) -> set[str]:
+        """The changelog lists of these snapshots, if the branch at work is not main. Main's own expire with it."""
+        if self._whole is self._storage:
+            return set()
+        return {one.changelog_manifest_list for _, one in self._found.values() if one.changelog_manifest_list}
+
+    @contextmanager
+    def _unless_gone(self, stat: FileStat) -> Iterator[None]:
+        """Passes over a snapshot or tag that was deleted since it was listed, and its files perhaps, too."""
+        try:
+            yield
+        except (NotFound, CorruptMetadata):
+            if self._whole.exists(stat.path):
+                raise

@@ -41,9 +41,10 @@ from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
+from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.table.layout import OWN_FOLDER, SNAPSHOT_FOLDER
-from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, name_hash
+from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, histories, name_hash
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -110,10 +111,11 @@ def remove_orphan_files(
 ) -> OrphanReport:
     """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
     says. Raises the same errors. A file that cannot be deleted is counted and logged."""
-    used, running = table.storage, runtime or system()
+    used, running = whole_of(table.storage), runtime or system()
     age = _age(older_than, used.location)
     if not dry_run:
-        refuse_while_pinned(used, "nothing was removed")
+        for one in histories(used):
+            refuse_while_pinned(one, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
         by_storage = _storage_clock(used, running)
@@ -191,14 +193,16 @@ class _Cleaner:
             storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
         )
         orphans = np.setdiff1d(hashes, references.read())
-        why = lost_history(self.storage, in_doubt=True)
-        if why is not None:
+        for history in histories(self.storage):
+            why = lost_history(history, in_doubt=True)
+            if why is None:
+                continue
             raise CorruptMetadata(
-                f"{self.storage.location}: {why}. Snapshots seem to be lost, and then the files of their "
+                f"{history.location}: {why}. Snapshots seem to be lost, and then the files of their "
                 "rows would count as orphans. Nothing was deleted. Restore the snapshot files from a "
                 "backup; if only the hint is wrong, run repair-hints.",
-                path=f"{self.storage.location}/{SNAPSHOT_FOLDER}",
-                table=self.storage.location,
+                path=f"{history.location}/{SNAPSHOT_FOLDER}",
+                table=history.location,
             )
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
@@ -254,11 +258,12 @@ class _Cleaner:
                         yield kind, stat
         for stat in self._old(self.storage.list_files(OWN_FOLDER, _CLOCK)):
             yield "stream", stat
-        for user in ("", *self.storage.list_folders(OWN_FOLDER)):
-            folder = f"{OWN_FOLDER}/{user}".rstrip("/")
-            for stat in self._old(self.storage.list_files(folder, ".")):
-                if stat.name.endswith(".tmp"):
-                    yield "stream", stat
+        for branch in branches(self.storage):
+            for user in ("", *self.storage.list_folders(f"{branch}{OWN_FOLDER}")):
+                folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")
+                for stat in self._old(self.storage.list_files(folder, ".")):
+                    if stat.name.endswith(".tmp"):
+                        yield "stream", stat
 
     def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
         for stat in stats:

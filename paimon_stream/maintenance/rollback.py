@@ -13,7 +13,6 @@ A stream whose batches are removed notices that at its next batch and stops (`Ta
 does not replay batches that it recorded as done.
 """
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +21,9 @@ from typing import Final
 from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.needed import without_changelog
 from paimon_stream.maintenance.pins import read_pins
-from paimon_stream.maintenance.rollback_target import find_target, pin_target, refuse_broken
+from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
@@ -62,14 +62,19 @@ class RollbackReport(Report):
 
 
 def rollback_to(
-    table: Table, target: int | str, *, dry_run: bool = False, take_over: bool = False, runtime: Runtime | None = None
+    table: Table,
+    target: int | str | Target,
+    *,
+    dry_run: bool = False,
+    take_over: bool = False,
+    runtime: Runtime | None = None,
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to` says, and
     raises the same errors. Nothing was changed if it refuses the target or another rollback is under way."""
     used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
-    found = find_target(snapshots, target)
+    found = target if isinstance(target, Target) else find_target(snapshots, target)
     run = _Rollback(used, snapshots, found.snapshot, found.by_pin)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))
@@ -160,10 +165,7 @@ class _Rollback:
         if there is not None and there.nonce == self.kept.nonce:
             return
         self._write_hint(EARLIEST_HINT, self.kept.id)
-        restored = dataclasses.replace(  # no tag keeps the changelog of an expired one (semantics.md §8)
-            self.kept, changelog_manifest_list=None, changelog_manifest_list_size=None, changelog_record_count=None
-        )
-        content = encode_snapshot(restored)
+        content = encode_snapshot(without_changelog(self.kept))
         if there is None:
             self.storage.put_if_absent(snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage

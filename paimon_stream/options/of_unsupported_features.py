@@ -3,7 +3,9 @@
 from paimon_stream.options.option import Option, one_of, size, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
-BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
+BRANCH = Option("branch", word, "main", "Set in a table, it must be the branch that is opened.")
+FALLBACK_BRANCH = Option("scan.fallback-branch", text, "", "Readers also see another branch. Such tables are not read.")
+PRIMARY_BRANCH = Option("scan.primary-branch", text, "", "As scan.fallback-branch, the other way round.")
 EXTERNAL_PATHS = Option(
     "data-file.external-paths", text, "", "Data files lie outside the table, unless the strategy is none."
 )

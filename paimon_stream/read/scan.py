@@ -14,15 +14,17 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import (
-    BRANCH,
     DATA_EVOLUTION,
     DELETION_VECTORS,
     DELETION_VECTORS_MERGE_ON_READ,
+    FALLBACK_BRANCH,
     PARTITION_DEFAULT_NAME,
     PK_CLUSTERING_OVERRIDE,
+    PRIMARY_BRANCH,
     SNAPSHOT_ORDERING,
     TABLE_TYPE,
     Arguments,
+    Option,
 )
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path, tag_path
@@ -31,7 +33,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, check_branch_option
 from paimon_stream.table.vectors import Vector, VectorIndex
 
 
@@ -68,7 +70,7 @@ def plan_scan(
     snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
     `CorruptMetadata`, `StorageError`.
     """
-    _check_readable(table)
+    _check_readable(table, *(() if hidden else (FALLBACK_BRANCH, PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag)
     schema = table.schema
     if snapshot is not None and (snapshot_id is not None or tag is not None):
@@ -194,8 +196,10 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidde
 # -- what is not read -----------------------------------------------------------------------------
 
 
-def _check_readable(table: Table) -> None:
-    for option in (TABLE_TYPE, BRANCH, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE):
+def _check_readable(table: Table, *also: Option[Any]) -> None:
+    check_branch_option(table)
+    refused: tuple[Option[Any], ...] = (TABLE_TYPE, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
+    for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
             raise UnsupportedFeature(

@@ -19,7 +19,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.storage.uri import open_folder
 
 _LOG = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def _store(location: str, options: Mapping[str, str], spark: Callable[[], Mappin
     """The storage of a checkpoint in an object store; None if it cannot be read, so that not every batch
     waits for a store that does not answer."""
     try:
-        storage = open_storage(location, options_for(store_location(location), options), spark=spark)
+        storage = open_folder(location, options_for(store_location(location), options), spark=spark)
         storage.exists("metadata")
     except PaimonStreamError as unreadable:
         _LOG.info("The checkpoint %s is not read from here: %s", shown_location(location), unreadable)

@@ -20,6 +20,7 @@ from paimon_stream.options import (
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writer import BeforeCommit
@@ -123,7 +124,8 @@ class SinkSettings:
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. Spark's query id identifies the query.
+    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to write to; a location
+    that ends in `$branch_<name>` means the same. Spark's query id identifies the query.
     `name` is needed if one query writes the same table twice. `commit_user` replaces both, and must then
     belong to this stream alone. `checkpoint` is the query's `checkpointLocation`. It is needed on Spark
     Connect, where nothing else identifies the query. `options` override the table's options for this sink,
@@ -149,6 +151,7 @@ class PaimonSink:
         self,
         location: str,
         *,
+        branch: str | None = None,
         commit_user: str | None = None,
         name: str | None = None,
         options: Mapping[str, str] | None = None,
@@ -166,7 +169,7 @@ class PaimonSink:
             )
         given = Arguments(shown_location(str(location)))
         settings = SinkSettings(
-            location=str(location),
+            location=str(with_branch(location, branch)),
             token=system().ids.uuid(),
             commit_user=commit_user,
             name=name,

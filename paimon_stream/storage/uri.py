@@ -8,6 +8,7 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_storage, split_location
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
 from paimon_stream.storage.memory import MemoryStorage
@@ -16,6 +17,23 @@ from paimon_stream.storage.store_sources import settings_of
 
 
 def open_storage(
+    location: str | PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    spark: Callable[[], Mapping[str, str]] | None = None,
+) -> Storage:
+    """The storage of the table at a location, as `open_folder` opens it, or of one of the table's branches: the
+    location then ends in `$branch_<name>`. Raises the same errors."""
+    branch = None
+    if isinstance(location, PathLike):
+        location = fspath(location)
+    if isinstance(location, str):
+        location, branch = split_location(_path_of_file_uri(location) if scheme_of(location) == "file" else location)
+    folder = open_folder(location, storage_options, spark=spark)
+    return folder if branch is None else branch_storage(folder, branch)
+
+
+def open_folder(
     location: str | PathLike[str],
     storage_options: Mapping[str, str] | None = None,
     *,
@@ -32,11 +50,9 @@ def open_storage(
     storage option, and `MissingExtra`. Messages never contain the values of storage options, nor a user,
     password or query of the URI.
 
-    >>> open_storage("file:///data/db.db/orders").location
+    >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'
     """
-    if isinstance(location, PathLike):
-        location = fspath(location)
     if not isinstance(location, str):
         raise InvalidOption(f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location))
     if not location.strip():

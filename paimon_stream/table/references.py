@@ -36,6 +36,14 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.branch import (
+    BranchStorage,
+    branch_folder,
+    branch_names,
+    branch_note,
+    branch_storage,
+    whole_of,
+)
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
@@ -52,9 +60,7 @@ from paimon_stream.table.layout import (
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-BRANCH_FOLDER: Final = "branch"
 CHANGELOG_FOLDER: Final = "changelog"
-_BRANCH_PREFIX: Final = "branch-"
 _ROOTS: Final = ((TAG_FOLDER, "tag-"), (SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-"))
 _ROUNDS: Final = 20
 
@@ -89,10 +95,15 @@ class NameSet:
         self._pending = []
 
 
+def histories(storage: Storage) -> list[Storage]:
+    """The table and each of its branches, whichever of them the storage shows."""
+    whole = whole_of(storage)
+    return [whole, *(branch_storage(whole, name) for name in branch_names(whole))]
+
+
 def branches(storage: Storage) -> list[str]:
     """The folders that have snapshots: the table's own (`""`), and `branch/branch-<name>/` of each branch."""
-    names = storage.list_folders(BRANCH_FOLDER)
-    return ["", *(f"{BRANCH_FOLDER}/{name}/" for name in names if name.startswith(_BRANCH_PREFIX))]
+    return ["", *map(branch_folder, branch_names(storage))]
 
 
 class Root(NamedTuple):
@@ -104,11 +115,15 @@ class Root(NamedTuple):
     stat: FileStat
 
 
-def list_roots(storage: Storage) -> Iterator[Root]:
-    """The snapshots, tags and long-lived changelogs of the table and of all its branches."""
+def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
+    """The snapshots, tags and long-lived changelogs of the table and of all its branches, or of the `others` than the
+    one that the storage shows. Their paths are relative to the table's folder."""
+    own = storage.folder if isinstance(storage, BranchStorage) else ""
     for branch in branches(storage):
+        if others and branch == own:
+            continue
         for folder, prefix in _ROOTS:
-            for stat in storage.list_files(f"{branch}{folder}", prefix):
+            for stat in whole_of(storage).list_files(f"{branch}{folder}", prefix):
                 if folder == TAG_FOLDER or id_in_name(stat.name, prefix) is not None:
                     yield Root(branch, folder, stat)
 
@@ -142,12 +157,13 @@ def removal_of_tag(path: str) -> str:
 
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
-    for folder in storage.list_folders(OWN_FOLDER):
-        journal = Journal(storage, "", f"{OWN_FOLDER}/{folder}")
-        for batch in journal.batches():
-            entry = journal.read(batch)
-            if entry is not None:  # else its batch was published since the listing
-                yield entry
+    for one in histories(storage):
+        for folder in one.list_folders(OWN_FOLDER):
+            journal = Journal(one, "", f"{OWN_FOLDER}/{folder}")
+            for batch in journal.batches():
+                entry = journal.read(batch)
+                if entry is not None:  # else its batch was published since the listing
+                    yield entry
 
 
 def journalled_names(storage: Storage) -> Iterator[str]:
@@ -173,7 +189,7 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 
 @dataclass(slots=True)
 class References:
-    """The names in use in one table, read once by `read`.
+    """The names in use in one table with all its branches, read once by `read`.
 
     `mentions` finds the data file names in question. `protected` has the uuids of metadata that journalled
     attempts may still publish.
@@ -192,6 +208,7 @@ class References:
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
 
     def __post_init__(self) -> None:
+        self.storage = whole_of(self.storage)
         self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
@@ -226,14 +243,15 @@ class References:
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
-        """All roots. Java refuses a branch without a schema, too."""
-        for branch in branches(self.storage)[1:]:
-            folder = f"{self.storage.location}/{branch}".rstrip("/")
-            schemas = self.storage.list_files(f"{branch}{SCHEMA_FOLDER}", "schema-")
-            if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
+        """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
+        for name in branch_names(self.storage):
+            folder = f"{self.storage.location}/{branch_folder(name)}".rstrip("/")
+            schemas = self.storage.list_files(f"{branch_folder(name)}{SCHEMA_FOLDER}", "schema-")
+            is_whole = any(id_in_name(one.name, "schema-") is not None for one in schemas)
+            if not is_whole and not self.storage.exists(branch_note(name)):
                 raise CorruptMetadata(
-                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete the "
-                    "branch with the engine that made it, or restore its schema.",
+                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete it "
+                    "with delete_branch(), or restore its schema.",
                     path=folder,
                 )
         return list(list_roots(self.storage))

@@ -11,6 +11,7 @@ from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchem
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.branch import BranchStorage, branch_names
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
 
 _PREFIX = "schema-"
@@ -20,6 +21,8 @@ _SHOWN = 5
 
 def no_such_table(storage: Storage) -> NotFound:
     """The error for a location without a table, including what to do. Raises `StorageError`."""
+    if isinstance(storage, BranchStorage):
+        return no_such_branch(storage)
     location, below = storage.location, tuple(_tables_below(storage))
     if below:
         found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
@@ -40,6 +43,20 @@ def no_such_table(storage: Storage) -> NotFound:
         path=location,
         table=location,
         tables=below,
+    )
+
+
+def no_such_branch(storage: BranchStorage) -> NotFound:
+    """The error for a branch that does not exist, or is half made or half deleted. Raises `StorageError`."""
+    whole = storage.whole
+    if not whole.list_names(SCHEMA_FOLDER, _PREFIX):
+        return no_such_table(whole)
+    return NotFound(
+        f"{whole.location} has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
+        f"{', '.join(branch_names(whole)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
+        "delete_branch() if its deletion was interrupted.",
+        table=whole.location,
+        branch=storage.branch,
     )
 
 

@@ -29,10 +29,11 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
-from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.schema import SchemaStore, no_such_branch
 
 _FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
@@ -51,8 +52,13 @@ class Table:
 
     @property
     def location(self) -> str:
-        """The table's folder, as a user would write it, without credentials."""
+        """The table's folder, as a user would write it, without credentials. It names the branch if it is not main."""
         return self.storage.location
+
+    @property
+    def folder(self) -> str:
+        """The table's folder, in which the data files of all its branches are, without credentials."""
+        return whole_of(self.storage).location
 
     @property
     def partition_types(self) -> tuple[DataType, ...]:
@@ -84,6 +90,8 @@ class Table:
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
     """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none, `InvalidOption` for
     overrides of options that apply to all writers, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    if isinstance(storage, BranchStorage) and storage.is_noted():
+        raise no_such_branch(storage)
     return table_of(storage, SchemaStore(storage).latest(), overrides)
 
 
@@ -128,11 +136,6 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
 
 # Options that, if true, require something that a commit of this release would silently leave out.
 _NOT_BUILT: Final = {DATA_EVOLUTION: "data evolution", PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
-# Options that move files or history to where this release does not look.
-_ELSEWHERE: Final = {
-    EXTERNAL_STRATEGY: "keeps its data files outside the table",
-    BRANCH: "is read and written on a branch",
-}
 
 
 def check_committable(table: Table) -> None:
@@ -209,13 +212,26 @@ def _check_options(table: Table) -> None:
 
 def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
-    for option, what in _ELSEWHERE.items():
-        if table.options.differs(option) and (option is BRANCH or table.options.value(EXTERNAL_PATHS)):
-            raise _unsupported(table, option, f"{what}, which this release does not support")
+    check_branch_option(table)
+    if table.options.differs(EXTERNAL_STRATEGY) and table.options.value(EXTERNAL_PATHS):
+        what = "keeps its data files outside the table, which this release does not support"
+        raise _unsupported(table, EXTERNAL_STRATEGY, what)
     if table.options.get(MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"
         raise _unsupported(table, MANIFEST_FORMAT, what)
     compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
+
+
+def check_branch_option(table: Table) -> None:
+    """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is open: other engines
+    would read and write that one."""
+    named, opened = table.options.value(BRANCH), branch_of(table.storage)
+    if table.options.is_set(BRANCH) and named != opened:
+        what = (
+            f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. Remove the "
+            "option, or open the branch that is meant."
+        )
+        raise _refusal(table, BRANCH, what, named)
 
 
 def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from tests.kits.faults import FaultyStorage
@@ -17,6 +18,8 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
     "local": lambda folder: LocalStorage(str(folder / "not" / "there" / "yet")),
     "memory": lambda folder: MemoryStorage(),
     "memory-below-a-root": lambda folder: MemoryStorage(root="warehouse/db.db/t"),
+    "branch-in-memory": lambda folder: branch_storage(MemoryStorage(), "x"),
+    "branch-on-disk": lambda folder: branch_storage(LocalStorage(str(folder / "table")), "x"),
     "faulty-local-without-faults": lambda folder: FaultyStorage(LocalStorage(str(folder / "table"))),
     "faulty-memory-without-faults": lambda folder: FaultyStorage(MemoryStorage()),
 }

@@ -36,6 +36,9 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "create_tag": {"name": "y"},
     "create_automatic_tags": {},
     "delete_tag": {"name": "x"},
+    "create_branch": {"name": "y"},
+    "delete_branch": {"name": "x"},
+    "fast_forward": {"name": "x"},
     "rollback_to": {"target": 1},
     "recommit": {},
     "remove_orphan_files": {},
@@ -179,6 +182,13 @@ def test_what_is_no_list_of_messages_is_refused(table: PaimonTable, messages: An
 def test_an_identifier_is_a_number_that_java_can_read(table: PaimonTable, identifier: Any) -> None:
     with pytest.raises(InvalidOption, match=rf"identifier is .*at most {2**63 - 1}"):
         table.new_commit("me").commit(identifier, [])
+
+
+def test_a_branch_is_named_by_text() -> None:
+    for wrong in (7, b"x", "", ["x"]):
+        for opened in (PaimonTable.load, PaimonSink):
+            with pytest.raises(InvalidOption, match=rf"{LOCATION}: .*branch"):
+                opened(LOCATION, branch=wrong)  # type: ignore[operator]
 
 
 def test_secrets_among_storage_options_are_not_shown() -> None:

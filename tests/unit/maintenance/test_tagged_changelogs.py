@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +16,9 @@ from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.maintenance.verify import verify
+from paimon_stream.storage.branch import branch_storage
 from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 
 
@@ -78,3 +81,22 @@ def test_a_missing_changelog_of_a_snapshot_is_still_in_doubt() -> None:
     bench.storage.delete(manifest_path(str(second.changelog_manifest_list)))
     with pytest.raises(CorruptMetadata, match="manifest-list"):
         cleaned(bench)
+
+
+def test_an_expiry_of_a_branch_keeps_the_changelog_that_main_has() -> None:
+    bench, second = a_table()
+    branched(bench, second)
+    branch = copy.copy(bench)
+    branch.storage = branch_storage(bench.storage, "b")
+    branch.table = replace(bench.table, storage=branch.storage)
+    branch.snapshots = SnapshotStore(branch.storage, bench.runtime)
+    for number in (10, 11):
+        message = replace(bench.message(f"f{number}"), changelog_files=(bench.put(f"c{number}"),))
+        branch.committer().commit(branch.request(number, [message]))
+        bench.clock.advance(1000)
+    expired(branch)
+    assert branch.snapshots.ids() == [4]
+    there = {one.name for one in bench.storage.list_files("bucket-0")}
+    assert {"c0", "c1", "c2", "c3", "c11"} <= there and "c10" not in there
+    assert bench.storage.exists(manifest_path(str(second.changelog_manifest_list)))
+    assert [one for one in verify(bench.table, sample=0).findings if one.severity == "error"] == []

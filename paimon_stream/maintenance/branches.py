@@ -1,0 +1,137 @@
+"""Branches: histories of their own over the files of one table (table-kinds.md §6).
+
+A branch is created from the schemas, or from a tag, and deleted with its metadata alone. The data files that only it
+used then count as orphans. While one of the two is at work, a note `_paimon_stream/branch-<name>` says so, and this
+release opens no such branch. The files are created and deleted in an order in which other engines can always read the
+branch. A run that was killed leaves the note, and the same call completes it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, NotFound
+from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.maintenance.needed import refuse_missing, without_changelog
+from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.reports import Report
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import PutResult, Storage, files_of
+from paimon_stream.storage.branch import (
+    BranchStorage,
+    branch_folder,
+    branch_names,
+    branch_note,
+    branch_storage,
+    check_branch,
+    check_is_main,
+    whole_of,
+)
+from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, SCHEMA_FOLDER, schema_path, snapshot_path, tag_path
+from paimon_stream.table.references import read_tag
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+WHERE: Final = "branches are made and deleted from the table itself. Load it without a branch"
+_DELETED: Final = b"delete"
+_HINTS: Final = tuple(path.rpartition("/")[2] for path in (LATEST_HINT, EARLIEST_HINT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchReport(Report):
+    """What was done to a branch. `snapshot` is its newest one, and `found` is false if there was none to delete."""
+
+    location: str
+    branch: str
+    snapshot: int | None = None
+    found: bool = True
+    dry_run: bool = False
+
+
+def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
+    """The branches but main by name, each with its newest snapshot, without those that are half made or half deleted.
+    Raises `CorruptMetadata`, `StorageError`."""
+    found = [BranchStorage(whole_of(storage), name) for name in branch_names(storage)]
+    return {one.branch: SnapshotStore(cast(Storage, one)).latest() for one in found if not one.is_noted()}
+
+
+def create_branch(table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None) -> BranchReport:
+    """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
+    used = table.storage
+    check_is_main(used, WHERE)
+    check_branch(name, used.location)
+    kept = None if tag is None else _tagged(table, tag, runtime)
+    _note_creation(used, name, tag)
+    branch = branch_storage(used, name)
+    for one in SchemaStore(used).ids():
+        if kept is None or one <= kept.schema_id:
+            branch.put_if_absent(schema_path(one), used.read(schema_path(one)))
+    if kept is not None and tag is not None:
+        branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
+        if read_tag(used, tag_path(tag)) != kept:  # who deletes it later sees the branch
+            delete_branch(table, name)
+            raise _no_tag(used, tag)
+        branch.write(tag_path(tag), used.read(tag_path(tag)))
+    used.delete(branch_note(name))
+    return BranchReport(location=used.location, branch=name, snapshot=None if kept is None else kept.id)
+
+
+def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
+    """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
+    used = table.storage
+    check_is_main(used, WHERE)
+    check_branch(name, used.location)
+    found = name in branch_names(used)
+    if dry_run:
+        return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
+    if found:
+        used.write(branch_note(name), _DELETED)
+        _delete_below(used, branch_folder(name).rstrip("/"))
+    used.delete(branch_note(name))
+    return BranchReport(location=used.location, branch=name, found=found)
+
+
+def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
+    """The snapshot of the tag, whose files exist."""
+    used = table.storage
+    kept = read_tags(used).get(tag)
+    if kept is None:
+        raise _no_tag(used, tag)
+    try:
+        refuse_missing(table, kept, data=not SnapshotStore(used, runtime).stands(kept))
+    except (CorruptMetadata, NotFound) as lost:
+        raise _no_tag(used, tag) from lost
+    return kept
+
+
+def _no_tag(storage: Storage, tag: str) -> NotFound:
+    text = f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give another tag."
+    return NotFound(text, table=storage.location, tag=tag)
+
+
+def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
+    """Notes that the branch is being made. A creation that was interrupted may go on."""
+    path, content = branch_note(name), b"create" if tag is None else f"create from {tag}".encode()
+    if name not in branch_names(storage) or storage.exists(path):
+        if storage.put_if_absent(path, content) is PutResult.EXISTS:
+            if storage.read(path) == content:
+                return
+            done = "the creation from another tag, or the deletion, of branch"
+            text = f"{storage.location}: {done} {name!r} was interrupted. Run delete_branch({name!r}) first."
+            raise CommitContended(text, table=storage.location, branch=name)
+        if name not in branch_names(storage):
+            return
+        storage.delete(path)  # another call has just made it
+    text = f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or delete that branch."
+    raise AlreadyExists(text, table=storage.location, branch=name)
+
+
+def _delete_below(storage: Storage, folder: str) -> None:
+    """Deletes a branch: the hints before the snapshots, these from the newest on, and the schemas last."""
+    for name in sorted(storage.list_folders(folder), key=lambda one: (one != SCHEMA_FOLDER, one), reverse=True):
+        _delete_below(storage, f"{folder}/{name}")
+    names = [one.name for one in files_of(storage, folder)]
+    for name in sorted(names, key=lambda one: (one in _HINTS, len(one), one), reverse=True):
+        storage.delete(f"{folder}/{name}")
+    if storage.has_folders:
+        storage.delete(folder)

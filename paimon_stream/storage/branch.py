@@ -1,0 +1,157 @@
+"""A branch of a table as a storage: its own metadata, and all other files, which it shares (table-kinds.md §6).
+
+What opens a table over such a view reads and writes that branch. The folders of a branch are in
+`branch/branch-<name>/`. Besides those of Java that is our own one, so each branch has its own streams.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from paimon_stream.errors import InvalidOption, PaimonStreamError
+from paimon_stream.options import Arguments
+from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.location import scheme_of, shown_location
+
+MAIN: Final = "main"
+_FOLDER: Final = "branch"
+_PREFIX: Final = "branch-"
+_MARK: Final = "$branch_"
+_OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
+_BY_PATH: Final = (
+    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "stat", "exists",
+    "delete", "is_link", "open_output", "open_input",
+)  # fmt: skip
+"""The methods of a storage whose first argument is a path."""
+_LONGEST: Final = 240
+_NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
+
+
+class BranchStorage:
+    """The files of one branch of the table in `whole`. Callers see it as a `Storage` (`branch_storage`)."""
+
+    __slots__ = ("branch", "folder", "whole")
+
+    def __init__(self, whole: Storage, branch: str) -> None:
+        self.whole = whole
+        self.branch = branch
+        self.folder = branch_folder(branch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BranchStorage, (self.whole, self.branch)
+
+    @property
+    def location(self) -> str:
+        """The location that opens the branch."""
+        return f"{self.whole.location}{_MARK}{self.branch}"
+
+    def is_noted(self) -> bool:
+        """Whether the branch is being made or deleted."""
+        return self.whole.exists(branch_note(self.branch))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.whole, name)
+        if name == "list_below":
+            return lambda folder: map(self._here, found(self._there(folder)))
+        if name not in _BY_PATH:
+            return found
+        return lambda path, *others, **named: self._here(found(self._there(path), *others, **named))
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """What `Storage.write_all` does."""
+        self.whole.write_all([(self._there(path), data) for path, data in files])
+
+    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        """What `Storage.delete_all` does."""
+        there = {self._there(path): path for path in paths}
+        return {there[path]: why for path, why in self.whole.delete_all([*there]).items()}
+
+    def _there(self, path: str) -> str:
+        return f"{self.folder}{path}" if path.partition("/")[0] in _OWN else path
+
+    def _here(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._here(one) for one in result]
+        return replace(result, path=result.path.removeprefix(self.folder)) if isinstance(result, FileStat) else result
+
+
+def branch_storage(whole: Storage, branch: str) -> Storage:
+    """The branch of the table in `whole`."""
+    return cast(Storage, BranchStorage(whole, branch))
+
+
+def branch_of(storage: Storage) -> str:
+    """The name of the branch that the storage shows; `main` for the table itself."""
+    return storage.branch if isinstance(storage, BranchStorage) else MAIN
+
+
+def whole_of(storage: Storage) -> Storage:
+    """The table's folder with all branches, whichever of them the storage shows."""
+    return storage.whole if isinstance(storage, BranchStorage) else storage
+
+
+def branch_folder(branch: str) -> str:
+    """The folder of a branch, with a slash at its end."""
+    return f"{_FOLDER}/{_PREFIX}{branch}/"
+
+
+def branch_names(storage: Storage) -> list[str]:
+    """The names of all branches but main, of which one may be half made or half deleted."""
+    names = whole_of(storage).list_folders(_FOLDER)
+    return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
+
+
+def branch_note(branch: str) -> str:
+    """The file beside the table that exists while a branch is being made or deleted."""
+    return f"_paimon_stream/{_PREFIX}{branch}"
+
+
+def check_is_main(storage: Storage, why: str) -> None:
+    """Raises `InvalidOption` for a branch other than main. `why` ends the message."""
+    if branch_of(storage) != MAIN:
+        text = f"{storage.location} is a branch: {why}. Nothing was changed."
+        raise InvalidOption(text, option="branch", table=storage.location)
+
+
+def check_branch(name: str, location: str) -> None:
+    """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
+    if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
+        raise InvalidOption(
+            f"{location}: the name of the branch is not allowed. It is neither empty nor main nor only digits, fits "
+            "into the name of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
+            option="branch",
+            table=location,
+        )
+
+
+def split_location(location: str) -> tuple[str, str | None]:
+    """The table's folder, and the name of the branch if the location ends in `$branch_<name>`; None for main. Raises
+    `InvalidOption` for a name that no branch may have."""
+    folder, slash, last = location.rstrip("/").rpartition("/")
+    table, mark, name = last.partition(_MARK)
+    if not mark:
+        return location, None
+    if name != MAIN:
+        check_branch(name, shown_location(location))
+    return f"{folder}{slash}{table}", None if name == MAIN else name
+
+
+def with_branch(location: Any, branch: str | None) -> Any:
+    """The location of a branch of the table at `location`. Raises `InvalidOption` for a name that no branch may have,
+    and if the location names another branch."""
+    if branch is None or not isinstance(location, str | os.PathLike) or not (text := os.fspath(location)).strip():
+        return location  # `open_storage` judges it
+    shown = shown_location(text)
+    Arguments(shown).text("branch", branch)
+    if split_location(text)[0] != text:
+        if (named := split_location(text)[1] or MAIN) != branch:
+            why = f"{shown} is branch {named!r}, and branch {branch!r} is given. Give one of them."
+            raise InvalidOption(why, option="branch", table=shown)
+        return location
+    if branch == MAIN:
+        return location
+    check_branch(branch, shown)
+    return f"{text.rstrip('/')}{_MARK}{quote(branch, safe='') if scheme_of(text) == 'file' else branch}"

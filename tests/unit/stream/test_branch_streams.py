@@ -1,0 +1,115 @@
+"""One query that writes main and a branch: each has its own batches, whatever is killed, expires or is forwarded."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.errors import NotFound, PaimonStreamError, TableRolledBack
+from paimon_stream.maintenance.branches import create_branch, delete_branch
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.fast_forward import fast_forward
+from paimon_stream.maintenance.needed import refuse_missing
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_storage
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.references import journalled_names
+from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.commits import Bench
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.places import following
+from tests.kits.streams import Stream
+
+KILLS = {kind: FAULTS[kind] for kind in ("killed before", "killed after")}
+
+
+def of_branch(bench: Bench, storage: Storage | None = None) -> Bench:
+    """The same table, opened at its branch x."""
+    branch = copy.copy(bench)
+    branch.storage = branch_storage(storage or bench.storage, "x")
+    branch.table = replace(bench.table, storage=branch.storage)
+    branch.snapshots = SnapshotStore(branch.storage, bench.runtime)
+    branch.manifests = ManifestStore(branch.storage)
+    return branch
+
+
+def both() -> tuple[Stream, Stream]:
+    """A stream of two batches, and the same query, which goes on in a branch, too."""
+    main = Stream(Bench())
+    main.batches(2)
+    create_tag(main.bench.table, "t", runtime=main.bench.runtime)
+    create_branch(main.bench.table, "x", "t", runtime=main.bench.runtime)
+    return main, Stream(of_branch(main.bench), next_batch=2, written=100)
+
+
+def batches_of(stream: Stream) -> list[int]:
+    """The batches whose files are live, once for each file."""
+    return sorted(int(name.split("-")[1]) for name in stream.bench.live_names())
+
+
+def test_one_query_writes_main_and_a_branch() -> None:
+    main, branch = both()
+    for _ in range(3):
+        main.batch()
+        branch.batch()
+        main.writer = branch.writer = None  # each batch in a new run
+    assert batches_of(main) == batches_of(branch) == [0, 1, 2, 3, 4]
+    assert set(main.bench.live_names()) & set(branch.bench.live_names()) == {"me-0-1", "me-1-2"}
+    assert main.bench.storage.list_folders("branch/branch-x/_paimon_stream") == ["me"]
+    assert set(journalled_names(main.bench.storage)) == set(journalled_names(branch.bench.storage))
+    assert {"me-4-5", "me-4-103"} <= set(journalled_names(main.bench.storage))
+
+
+@pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
+def test_a_batch_of_a_branch_that_was_killed_anywhere_is_there_once(fault: dict[str, object]) -> None:
+    at, fired = 0, True
+    while fired:
+        at = following(at)
+        main, branch = both()
+        storage = FaultyStorage(main.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
+        branch.start(storage=branch_storage(storage, "x"))  # type: ignore[arg-type]
+        try:
+            branch.batch()
+        except (Killed, PaimonStreamError):
+            branch.start()
+            branch.batch()
+        fired = storage.fired
+        branch.start()
+        main.batch()
+        for one in (main, branch):
+            expire_snapshots(one.bench.table, 1, 1, 0, protect_streams=False, runtime=main.bench.runtime)
+        main.batch()
+        branch.batch()
+        assert batches_of(main) == batches_of(branch) == [0, 1, 2, 3]
+        for one in (main, branch):
+            refuse_missing(one.bench.table, one.bench.latest())
+    assert at > 10
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_stream_on_main_notices_a_fast_forward(restarted: bool) -> None:
+    main, branch = both()
+    main.batches(2)
+    branch.batches(1)
+    fast_forward(main.bench.table, "x", runtime=main.bench.runtime)
+    if restarted:
+        main.start()
+    with pytest.raises(TableRolledBack):
+        main.batch()
+    branch.batch()
+    assert batches_of(branch) == [0, 1, 2, 3]
+    assert batches_of(main) == [0, 1, 2]
+
+
+def test_a_stream_on_a_deleted_branch_stops() -> None:
+    main, branch = both()
+    branch.batch()
+    delete_branch(main.bench.table, "x")
+    with pytest.raises(NotFound, match="has no branch 'x'"):
+        branch.batch()
+    assert main.bench.storage.list_folders("branch") == []
+    main.batch()
+    assert batches_of(main) == [0, 1, 2]
