@@ -214,9 +214,7 @@ class _Doctor:
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
         evidence = gather(self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__)
-        return judge(
-            self._table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._settings.overwrites
-        )
+        return judge(self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites)
 
     # -- strangers and beginners ------------------------------------------------------------------
 

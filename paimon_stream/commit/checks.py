@@ -84,7 +84,9 @@ class Checker:
             base=base.snapshot,
         )
         self._check_strict(context, base)
-        conflicts.check_files_exist(context, self._missing(request, changes))
+        now = None if request.checked else self._clock.local_millis()
+        missing = missing_files(self._table.storage, self._table.layout, changes, now=now)
+        conflicts.check_files_exist(context, missing)
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         judged = self._is_judged(request, changes)
@@ -92,7 +94,8 @@ class Checker:
         if judged or discards:
             files = self._files_at(request, changes, base)
         if discards:
-            changes = replace(changes, entries=conflicts.without_duplicates(changes.entries, files.live))
+            new = tuple(entry for entry in changes.entries if entry.identity not in files.live)
+            changes = replace(changes, entries=new)  # semantics.md §2.3 step 5
         if judged and not _looks_itself(request):
             self._check_vectors(context, changes, base, files.live)
         self._check_buckets(context, request, changes, base)
@@ -128,11 +131,6 @@ class Checker:
             text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
             _LOG.warning(text, self._table.location, CONFLICT_DETECTION.key, request.kind.value)
         return self._rules_off and request.kind is CommitKind.APPEND
-
-    def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
-        """The paths of added files that do not exist, among all files or only among those that may be old."""
-        now = None if request.checked else self._clock.local_millis()
-        return missing_files(self._table.storage, self._table.layout, changes, now=now)
 
     # -- the rules ------------------------------------------------------------------------------------
 

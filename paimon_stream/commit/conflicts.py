@@ -125,12 +125,6 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     )
 
 
-def without_duplicates(entries: Sequence[ManifestEntry], live: Collection[FileIdentity]) -> tuple[ManifestEntry, ...]:
-    """The entries without those whose file is already live, as `commit.discard-duplicate-files` demands for
-    an append (semantics.md §2.3 step 5)."""
-    return tuple(entry for entry in entries if entry.identity not in live)
-
-
 def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]) -> None:
     """Check 4: no added file is already in the table, or was there and has been removed. `files` are those of the
     touched partitions.

@@ -148,21 +148,15 @@ class Publisher:
         """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where
         requests run in turn, what is done beside comes first, and the look at K+1 last."""
         K, base = staged.snapshot.id, staged.base.snapshot
+        assert base is not None  # else the look would not be swift
         looks: list[Request] = [
             self._same_table,
             partial(self._snapshots.raw, K),
-            partial(self._snapshots.find, K - 1),
+            partial(self._snapshots.stands, base),
             partial(self._snapshots.exists, K + 1),
         ]
-        same_table, content, below, follows = self._snapshots.storage.together([*beside, *looks])[-4:]
-        return (
-            base is not None
-            and below is not None
-            and below.nonce == base.nonce
-            and same_table
-            and content == staged.content
-            and not follows
-        )
+        same_table, content, stands, follows = self._snapshots.storage.together([*beside, *looks])[-4:]
+        return same_table and content == staged.content and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """One look at the snapshots around K. None if they changed meanwhile."""

@@ -100,9 +100,13 @@ class TableCache:
 
     def _follow(self, latest: Snapshot | None) -> bool:
         """Takes in what was committed since. False if some of it is missing or not in one lineage."""
-        since = self._since(latest)
-        if since is None or latest is None:
+        at = self._at
+        if latest is None or (at is not None and (latest.id <= at.id or not self.snapshots.stands(at))):
             return False
+        window = self.snapshots.window(0 if at is None else at.id, latest.id)
+        if not window.complete:
+            return False
+        since = window.snapshots
         recorded = recorded_number(latest)
         replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
         if replaced:
@@ -127,17 +131,6 @@ class TableCache:
             self.buckets.take(entries)
         except BucketCountChanged:
             self.buckets.forget()  # the next query for that partition reads it anew and reports this
-
-    def _since(self, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
-        """The snapshots from the position to the latest. None if some are missing, or if they no longer
-        continue from the position."""
-        at = self._at
-        if latest is None or (at is not None and latest.id <= at.id):
-            return None
-        if at is not None and not self.snapshots.stands(at):
-            return None
-        window = self.snapshots.window(0 if at is None else at.id, latest.id)
-        return window.snapshots if window.complete else None
 
     def _entries(self, since: Iterable[Snapshot], partitions: Collection[bytes]) -> list[ManifestEntry]:
         """The entries of those partitions in the snapshots' deltas, in their order."""

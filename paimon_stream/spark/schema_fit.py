@@ -133,7 +133,7 @@ def _members(
     for position, one in enumerate(struct.fields):
         before = old.get(fold(one.name))
         if before is None:
-            type_, name = _new(one.dataType, one.name), one.name
+            type_, name = _relaxed(paimon_type(one.dataType, one.name)), one.name
         else:
             widen = may_widen(fold(one.name))
             type_, name = _changed(one.dataType, before.type, one.name, widen, fold), before.name
@@ -142,12 +142,8 @@ def _members(
     return tuple(made)
 
 
-def _new(type_: st.DataType, column: str) -> DataType:
-    """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
-    return _relaxed(paimon_type(type_, column))
-
-
 def _relaxed(type_: DataType) -> DataType:
+    """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
     return replace(
         type_,
         nullable=True,
@@ -173,7 +169,7 @@ def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold:
             return replace(old, key=kept, element=inside(source.valueType, value))
     fits = can_up_cast(source, spark_type(old))
     try:
-        new = _new(source, column)
+        new = _relaxed(paimon_type(source, column))
     except UnsupportedFeature:
         if fits:
             return old

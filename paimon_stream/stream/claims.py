@@ -134,10 +134,6 @@ class Claims:
         """The register of this commit user."""
         return _read_register(self._storage, self._folder)
 
-    def others(self) -> tuple[RegisteredWriter, ...]:
-        """The registers of all other commit users. Reads one small file for each."""
-        return registered_writers(self._storage, leave_out=self._folder)
-
 
 @dataclass(slots=True, kw_only=True)
 class RunFence:

@@ -15,12 +15,13 @@ from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.claims import Claims, registered_writers
 from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.layout import user_folder
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -67,7 +68,7 @@ def gather(
         last_entry=last_entry,
         later_entry=later_entry,
         registered=registered,
-        others=claims.others,
+        others=partial(registered_writers, storage, leave_out=user_folder(identity.user)),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         claimed=claimed or claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
@@ -75,13 +76,7 @@ def gather(
 
 
 def judge(
-    table: Table,
-    snapshots: SnapshotStore,
-    evidence: Evidence,
-    refuse: ReplayErrors,
-    runtime: Runtime,
-    *,
-    overwrites: bool = False,
+    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool = False
 ) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
@@ -93,7 +88,7 @@ def judge(
             # The query's output mode decides which rows result from the same source rows.
             why_not = "the sink's mode has changed"
         if not why_not and table.schema.primary_keys and not overwrites:
-            why_not = _why_numbers_are_taken(table, snapshots, verdict.entry)
+            why_not = _why_numbers_are_taken(table, evidence.snapshots, verdict.entry)
         if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
             # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
             return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)

@@ -208,7 +208,7 @@ class StreamWriter:
         return bool(accepted) and self._claims.holds()
 
     def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-        verdict = judge(self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
+        verdict = judge(self.table, evidence, refuse, self._runtime, overwrites=self._overwrites)
         if isinstance(verdict, Fresh) and verdict.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
         return verdict

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from paimon_stream.api import doctor
-from paimon_stream.commit import committer, publish, sequence, stage, table_commit
+from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
@@ -282,7 +282,7 @@ def a_lost_attempt_takes_its_rows_along(patch: Patch) -> None:
 
     real = committer.Committer._drop_lost
     patch.setattr(committer.Committer, "_drop_lost", drop)
-    patch.setattr(committer.Checker, "_missing", lambda *given: [])
+    patch.setattr(checks, "missing_files", lambda *given, **when: [])
 
 
 @bug("A staging is too old at once, so nothing is ever published.", "batch writer")

@@ -6,7 +6,7 @@ import datetime as dt
 from itertools import pairwise
 from typing import Any
 
-from paimon_stream.commit import committer
+from paimon_stream.commit import checks
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
@@ -111,7 +111,12 @@ def all_tags_are_automatic(patch: Patch) -> None:
 def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(tags, "_nearest", lambda *given: [])
     patch.setattr(tags, "_roots_beside", lambda *given: [])
-    patch.setattr(SnapshotStore, "stands", lambda *given: False)
+
+    class Gone(SnapshotStore):
+        def stands(self, snapshot: object) -> bool:
+            return False
+
+    patch.setattr(tags, "SnapshotStore", Gone)
 
 
 @bug(
@@ -147,7 +152,7 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
 @bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)
 def orphans_overlook_journals(patch: Patch) -> None:
     patch.setattr(References, "_read_journals", lambda self: None)
-    patch.setattr(committer.Checker, "_missing", lambda *given: [])
+    patch.setattr(checks, "missing_files", lambda *given, **when: [])
     patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
 
 

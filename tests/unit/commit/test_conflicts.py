@@ -170,11 +170,6 @@ def test_a_partition_that_lists_a_file_twice_takes_no_checked_commit_until_it_is
         conflicts.check_listed_once(SCENE, [entry("f").identity])
 
 
-def test_duplicates_are_taken_out_and_the_rest_stays_in_order() -> None:
-    entries = [entry("a"), entry("b"), entry("c")]
-    assert conflicts.without_duplicates(entries, {entry("b").identity}) == (entries[0], entries[2])
-
-
 def test_files_of_partitions_that_have_expired_are_refused_with_that_cure() -> None:
     stray = entry("f", kind=FileKind.DELETE)
     with pytest.raises(DeletedFiles, match=r"dt=p.*drops partitions after 7 d .*filter such late rows out"):

@@ -11,9 +11,10 @@ from paimon_stream.format.journal_entry import PreviousBatch
 from paimon_stream.format.json_text import decode_checksummed, encode_checksummed
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.claims import Claims, registered_writers
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.layout import user_folder
 from tests.unit.stream.test_ledger import ME, entry
 
 BASE = SnapshotRef(id=4, nonce="manifest-list-a-1")
@@ -132,4 +133,5 @@ def test_registers_are_found_by_user_and_by_others() -> None:
     own = mine.own()
     assert own is not None
     assert (own.user, own.query_id, own.journal_since) == (ME.user, "q1", None)
-    assert [(one.user, one.query_name, one.journal_since) for one in mine.others()] == [("other", "n", 3)]
+    (other_one,) = registered_writers(storage, leave_out=user_folder(ME.user))
+    assert (other_one.user, other_one.query_name, other_one.journal_since) == ("other", "n", 3)
