@@ -70,21 +70,6 @@ def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return found
 
 
-class MeasuredRows:
-    """Measures batches while they pass. `row_bytes` is the largest mean row size of a batch so far, at least
-    1; it is 0 before the first row."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.row_bytes = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            if batch.num_rows:
-                self.row_bytes = max(self.row_bytes, 1, batch.nbytes // batch.num_rows)
-            yield batch
-
-
 _TASKS: Final[Counter[int]] = Counter()
 
 
@@ -148,14 +133,22 @@ class WriteTask:
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> TaskResult | TaskFailure:
         """What this attempt wrote for this partition, or why the task must not be tried again. Raises
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
-        rows = MeasuredRows(unpack(batches) if self.packed else batches)
+        row_bytes = 0  # the largest mean row size of a batch, at least 1
+
+        def measured() -> Iterator[pa.RecordBatch]:
+            nonlocal row_bytes
+            for batch in unpack(batches) if self.packed else batches:
+                if batch.num_rows:
+                    row_bytes = max(row_bytes, 1, batch.nbytes // batch.num_rows)
+                yield batch
+
         try:
-            written = self.write(merged(rows), partition)
+            written = self.write(merged(measured()), partition)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition)
-        return replace(written, row_bytes=rows.row_bytes, partition_id=partition)
+        return replace(written, row_bytes=row_bytes, partition_id=partition)
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
