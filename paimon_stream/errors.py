@@ -1,52 +1,6 @@
 """The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
 
-The type answers two questions: *may I retry?* and *may something have been published?*
-
-    PaimonStreamError
-    ├ ConfigError                 fix the configuration and start again; nothing was written
-    │  ├ InvalidOption            an option is unknown, malformed or contradicts another
-    │  ├ UnsupportedFeature       the table, call or type asks for something this release does not do
-    │  ├ UnsupportedTable         others write the table in a way that commit.guard = strict refuses
-    │  ├ MissingExtra             an optional dependency is not installed
-    │  └ IdentityUnknown          the streaming query is unknown, so there is no commit user either
-    ├ FormatError                 stop; bytes were read that cannot be understood, nothing was guessed
-    │  ├ CorruptMetadata          a metadata file is missing, cut off or contradicts itself
-    │  └ UnknownVersion           the bytes are of a version this release does not know
-    ├ IncompatibleSchema          columns are missing, unknown, ambiguous or of another type
-    ├ InvalidData                 a value does not fit its column; nothing was published
-    │  ├ NullInNotNull            NULL in a NOT NULL column, or in one of the primary key
-    │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows, or than a folder name
-    │  ├ NumericOverflow          outside the range of the column's type
-    │  ├ BadRowKind               not one of +I, -U, +U, -D
-    │  └ OutsidePartition         rows are outside the partition that is overwritten
-    ├ ReplayError                 exactly-once cannot be proven; an operator decides
-    │  ├ CheckpointReset          a new checkpoint continues where another one wrote
-    │  ├ CheckpointRewound        the table is ahead of this checkpoint
-    │  ├ HistoryUnknown           the snapshots that would show it are gone
-    │  ├ SharedCheckpoint         another running query writes under this identity
-    │  ├ DuplicateWriter          two sinks of one run write under one identity
-    │  ├ TableReplaced            the table was dropped and created again
-    │  └ TableRolledBack          the stream's last snapshot is no longer part of the table
-    ├ CommitConflict              rerun the batch on the table's present state; nothing was published
-    │  ├ DeletedFiles             a file of this commit is gone, or is already in the table
-    │  ├ KeyRangeOverlap          files of one level of a bucket would have overlapping keys
-    │  ├ BucketCountChanged       the partition has another number of buckets
-    │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
-    │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
-    │  │  └ IndexConflict         another writer changed the index by which keys get their buckets
-    │  ├ StrictModeViolated       commit.strict-mode forbids a commit after what others committed
-    │  └ CommitLost               a published snapshot was replaced by another one: its rows are gone
-    ├ CommitContended             retries are exhausted; nothing was published; safe to retry
-    ├ CommitUnknown               may be published; nothing was deleted; a restart finds out
-    ├ CommitVetoed                `before_commit` raised; nothing was published, its files are removed
-    ├ WriteInterrupted            the batch was interrupted (Ctrl-C, exit); a restart replays it
-    └ StorageError                the storage refused or failed; the error has the path
-       ├ NotFound
-       ├ AlreadyExists
-       ├ NotAtomic                the storage cannot create a file atomically
-       ├ PermissionDenied
-       ├ NoSpace                  the disk or quota is full
-       └ Unavailable              anything else, including time-outs
+The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md draws the tree.
 
 Every message says what happened, where (table, snapshot, batch, column, file), and what to do about it.
 Programs read `context`, a mapping of those names to values; the texts are not API.

@@ -5,23 +5,25 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 from paimon_stream import errors
 from paimon_stream.errors import PaimonStreamError, StorageError, Unavailable, by_name
 
+DOCS = Path(__file__).parents[3] / "docs"
 CLASSES = {
     name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, PaimonStreamError)
 }
 
 
 def drawn_parents() -> dict[str, str | None]:
-    """The tree in the module's docstring: each class and its parent."""
+    """The tree in docs/api.md: each class and its parent."""
     drawn: dict[str, str | None] = {}
     above: list[str] = []
-    for line in (errors.__doc__ or "").splitlines():
-        found = re.match(r" {4}([│├└ ]*)([A-Z]\w+)(?: {2,}|$)", line)
+    for line in (DOCS / "api.md").read_text().splitlines():
+        found = re.match(r"([│├└ ]*)([A-Z]\w+)(?: {2,}|$)", line)
         if found:
             depth = (len(found[1]) + 1) // 3
             del above[depth:]
