@@ -17,7 +17,7 @@ from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
-from paimon_stream.table.live import live_files
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -94,7 +94,8 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "". Raises
     `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
     grouped: dict[bytes, list[ManifestEntry]] = {}
-    for entry in _live(table, find_snapshot(table, snapshot_id, None)):
+    snapshot = find_snapshot(table, snapshot_id, None)
+    for entry in () if snapshot is None else snapshot_files(table, snapshot):
         grouped.setdefault(entry.partition, []).append(entry)
     found = (
         Partition(
@@ -128,7 +129,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
     `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
-    entries = _live(table, snapshot)
+    entries = [] if snapshot is None else snapshot_files(table, snapshot)
     ids, size = SnapshotStore(table.storage).ids(), sum(entry.file.file_size for entry in entries)
     return Statistics(
         snapshot=snapshot,
@@ -201,10 +202,3 @@ def _writer(
         watermark=last.watermark,
         last_story=BatchSummary.of(own_properties(with_rows)),
     )
-
-
-def _live(table: Table, snapshot: Snapshot | None) -> list[ManifestEntry]:
-    if snapshot is None:
-        return []
-    store = ManifestStore(table.storage)
-    return live_files(store, store.base_and_delta(snapshot), table.partition_types)

@@ -15,8 +15,7 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import PARTITION_DEFAULT_NAME
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
-from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -55,8 +54,7 @@ class TableReading(LoadedTable):
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
         meant = PartitionFilter(table.partition_types, specs=specs)
-        manifests = ManifestStore(self._storage)
-        entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, meant)
+        entries = snapshot_files(table, snapshot, meant)
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
