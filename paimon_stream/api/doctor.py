@@ -114,7 +114,10 @@ class _Doctor:
 
     # -- which sinks ------------------------------------------------------------------------------
 
-    def of_checkpoint(self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]) -> tuple[Diagnosis, ...]:
+    def of_checkpoint(
+        self, checkpoint: Checkpoint, user: str | None, names: Sequence[str] = (), known: Sequence[str] = ()
+    ) -> tuple[Diagnosis, ...]:
+        """`known` are users of whom only `user` is judged."""
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
             why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
@@ -123,12 +126,13 @@ class _Doctor:
         users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
         found = []
         for position, one in enumerate(users):
-            others = users[:position] if names else [other for other in users if other != one]
+            others = users[:position] if names else {*users, *known} - {one}
             found.append(self._of_sink(checkpoint, kind, one, frozenset(others)))
         return tuple(found)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
         everybody = {one.query_id for one in self._registered}
+        users = [one.user for one in self._registered]
         found: list[Diagnosis] = []
         for register in sorted(self._registered, key=lambda one: one.user):
             if user not in (None, register.user):
@@ -140,13 +144,7 @@ class _Doctor:
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
                 continue  # its checkpoint now belongs to a later query, which is registered, too
-            others = frozenset(one.user for one in self._registered if one.user != register.user)
-            kind, path = checkpoint.kind()
-            if kind in _UNUSABLE:
-                why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
-                found.append(self._unusable(checkpoint.root, register.user, *why))
-            else:
-                found.append(self._of_sink(checkpoint, kind, register.user, others))
+            found += self.of_checkpoint(checkpoint, register.user, known=users)
         return tuple(found)
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
@@ -173,17 +171,8 @@ class _Doctor:
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
         )
         last = self._last_of(identity)
-        diagnosis = Diagnosis(
-            user=user,
-            query_id=checkpoint.query_id(),
-            checkpoint=checkpoint.root,
-            batch=batch.batch_id,
-            replayed=replayed,
-            last_batch=None if last is None else last.commit_identifier,
-            last_snapshot=None if last is None else last.id,
-            last_millis=None if last is None else last.time_millis,
-            last_query_id=None if last is None else Marks.of(last.properties).query_id,
-        )
+        diagnosis = _of_last(user, checkpoint.root, last)
+        diagnosis = replace(diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed)
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
         stranger = done is not None and self._is_stranger(identity)
         try:
@@ -255,17 +244,8 @@ class _Doctor:
 
     def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
         last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
-        return Diagnosis(
-            user=user or "-",
-            checkpoint=root,
-            explanation=explanation,
-            cure=cure,
-            last_batch=None if last is None else last.commit_identifier,
-            last_snapshot=None if last is None else last.id,
-            last_millis=None if last is None else last.time_millis,
-            last_query_id=None if last is None else Marks.of(last.properties).query_id,
-            known=self._known(user),
-        )
+        diagnosis = _of_last(user or "-", root, last)
+        return replace(diagnosis, explanation=explanation, cure=cure, known=self._known(user))
 
     # -- what the table knows ---------------------------------------------------------------------
 
@@ -301,6 +281,18 @@ class _Doctor:
             yield from self._snapshots.walk_down(0 if latest is None else latest.id)
         except PaimonStreamError:
             return  # the judgement meets it, too, and says so
+
+
+def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
+    """A diagnosis that says only what the stream's newest snapshot shows."""
+    return Diagnosis(
+        user=user,
+        checkpoint=root,
+        last_batch=None if last is None else last.commit_identifier,
+        last_snapshot=None if last is None else last.id,
+        last_millis=None if last is None else last.time_millis,
+        last_query_id=None if last is None else Marks.of(last.properties).query_id,
+    )
 
 
 def _is_batch(snapshot: Snapshot) -> bool:
