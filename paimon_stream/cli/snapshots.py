@@ -1,12 +1,12 @@
 """`snapshots`, `expire`."""
 
 import datetime as dt
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
@@ -63,6 +63,20 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
 )
 """The columns of a snapshot, the same in all commands."""
+
+
+def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]:
+    """The columns of tags and branches: each has a name and a snapshot, a branch perhaps none."""
+
+    def of(read: Callable[[Snapshot], Any]) -> Callable[[tuple[str, Snapshot | None]], Any]:
+        return lambda one: None if one[1] is None else read(one[1])
+
+    return (
+        Column("name", lambda one: one[0], title),
+        Column("snapshot", of(lambda one: json_of(COLUMNS, one)), text=of(lambda one: one.id), ident=True),
+        Column("time", of(lambda one: iso(one.time_millis)), text=of(lambda one: moment(one.time_millis))),
+        Column("rows", of(lambda one: one.total_record_count), number=True),
+    )
 
 
 @table_command(
