@@ -158,11 +158,9 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     """
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
-    for snapshot_id in store.ids():
-        snapshot = store.find(snapshot_id)
-        if snapshot is not None:
-            query_id = Marks.of(own_properties(snapshot)).query_id
-            grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
+    for snapshot in filter(None, map(store.find, store.ids())):
+        query_id = Marks.of(own_properties(snapshot)).query_id
+        grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
     registers = {one.user: one for one in registered_writers(table.storage)}
     found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
     found.sort(key=lambda one: -(one.last_snapshot or 0))

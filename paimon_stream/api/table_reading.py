@@ -31,8 +31,7 @@ class TableReading(LoadedTable):
     def snapshots(self) -> tuple[Snapshot, ...]:
         """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._storage)
-        found = (store.find(snapshot_id) for snapshot_id in store.ids())
-        return tuple(snapshot for snapshot in found if snapshot is not None)
+        return tuple(filter(None, map(store.find, store.ids())))
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
