@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from paimon_stream.api.inspection import TableFile, table_file
 from paimon_stream.api.loaded_table import LoadedTable
-from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.errors import naming
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
