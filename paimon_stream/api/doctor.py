@@ -20,7 +20,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import RegisteredWriter, registered_writers
+from paimon_stream.stream.claims import registered_writers
 from paimon_stream.stream.evidence import gather, judge
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Batch, Verdict
@@ -37,11 +37,6 @@ _NEW_QUERY: Final = "new-query"
 
 _UNUSABLE: Final = (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE)
 """Kinds of checkpoint from which no batch can be read, so there is nothing to judge."""
-
-_NO_CHECKPOINT_KNOWN: Final = (
-    "The table does not know where the stream's checkpoint is.",
-    "Give the folder of its checkpoint.",
-)
 
 
 def examine(
@@ -109,7 +104,10 @@ class _Doctor:
         self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
-        self._registered = _registered(storage)
+        try:
+            self._registered = registered_writers(storage)
+        except FormatError:
+            self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
         self._table = load_table(storage, options)
 
     # -- which sinks ------------------------------------------------------------------------------
@@ -138,7 +136,8 @@ class _Doctor:
             if user not in (None, register.user):
                 continue
             if register.checkpoint is None:
-                found.append(self._unusable(None, register.user, *_NO_CHECKPOINT_KNOWN))
+                unknown = "The table does not know where the stream's checkpoint is."
+                found.append(self._unusable(None, register.user, unknown, "Give the folder of its checkpoint."))
                 continue
             checkpoint = open_checkpoint(register.checkpoint, self._storage_options)
             now = checkpoint.query_id()
@@ -297,13 +296,6 @@ def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
 
 def _is_batch(snapshot: Snapshot) -> bool:
     return snapshot.commit_identifier != BATCH_IDENTIFIER
-
-
-def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:
-    try:
-        return registered_writers(storage)
-    except FormatError:
-        return ()  # if the sink would read the broken register, the judgement does, too, and reports it
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
