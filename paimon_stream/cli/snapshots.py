@@ -91,29 +91,8 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how much the
     number of rows in the table's files changed, and how long the write took. If a snapshot's file is damaged,
     its id is reported and the others are listed."""
-    users: set[str] = set()
-    found, damaged = _newest_first(session, limit, user, users)
-    for error in damaged.values():
-        say(error)
-    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
-    code = BROKEN if damaged else OK
-    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
-
-
-def nobody(what: str, user: str, users: Iterable[str]) -> str:
-    """The answer if there is nothing of a commit user: it names the other commit users."""
-    others = sorted(set(users) - {user})
-    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
-    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
-    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
-
-
-def _newest_first(
-    session: Session, limit: int | None, user: str | None, users: set[str]
-) -> tuple[list[Snapshot], dict[int, str]]:
-    """The snapshots, and by id what is wrong with each one that cannot be read. Adds the commit users of all
-    snapshots that were read to `users`."""
     store = SnapshotStore(session.raw.storage)
+    users: set[str] = set()
     found: list[Snapshot] = []
     damaged: dict[int, str] = {}
     for snapshot_id in reversed(store.ids()):
@@ -129,7 +108,19 @@ def _newest_first(
             found.append(snapshot)
             if len(found) == limit:
                 break
-    return found, damaged
+    for wrong in damaged.values():
+        say(wrong)
+    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
+    code = BROKEN if damaged else OK
+    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
+
+
+def nobody(what: str, user: str, users: Iterable[str]) -> str:
+    """The answer if there is nothing of a commit user: it names the other commit users."""
+    others = sorted(set(users) - {user})
+    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
+    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
+    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
 
 
 @table_command(
