@@ -20,7 +20,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import RegisteredWriter, registered_writers
+from paimon_stream.stream.claims import registered_writers
 from paimon_stream.stream.evidence import gather, judge
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Batch, Verdict
@@ -37,11 +37,6 @@ _NEW_QUERY: Final = "new-query"
 
 _UNUSABLE: Final = (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE)
 """Kinds of checkpoint from which no batch can be read, so there is nothing to judge."""
-
-_NO_CHECKPOINT_KNOWN: Final = (
-    "The table does not know where the stream's checkpoint is.",
-    "Give the folder of its checkpoint.",
-)
 
 
 def examine(
@@ -109,12 +104,18 @@ class _Doctor:
         self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
-        self._registered = _registered(storage)
+        try:
+            self._registered = registered_writers(storage)
+        except FormatError:
+            self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
         self._table = load_table(storage, options)
 
     # -- which sinks ------------------------------------------------------------------------------
 
-    def of_checkpoint(self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]) -> tuple[Diagnosis, ...]:
+    def of_checkpoint(
+        self, checkpoint: Checkpoint, user: str | None, names: Sequence[str] = (), known: Sequence[str] = ()
+    ) -> tuple[Diagnosis, ...]:
+        """`known` are users of whom only `user` is judged."""
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
             why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
@@ -123,30 +124,26 @@ class _Doctor:
         users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
         found = []
         for position, one in enumerate(users):
-            others = users[:position] if names else [other for other in users if other != one]
+            others = users[:position] if names else {*users, *known} - {one}
             found.append(self._of_sink(checkpoint, kind, one, frozenset(others)))
         return tuple(found)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
         everybody = {one.query_id for one in self._registered}
+        users = [one.user for one in self._registered]
         found: list[Diagnosis] = []
         for register in sorted(self._registered, key=lambda one: one.user):
             if user not in (None, register.user):
                 continue
             if register.checkpoint is None:
-                found.append(self._unusable(None, register.user, *_NO_CHECKPOINT_KNOWN))
+                unknown = "The table does not know where the stream's checkpoint is."
+                found.append(self._unusable(None, register.user, unknown, "Give the folder of its checkpoint."))
                 continue
             checkpoint = open_checkpoint(register.checkpoint, self._storage_options)
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
                 continue  # its checkpoint now belongs to a later query, which is registered, too
-            others = frozenset(one.user for one in self._registered if one.user != register.user)
-            kind, path = checkpoint.kind()
-            if kind in _UNUSABLE:
-                why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
-                found.append(self._unusable(checkpoint.root, register.user, *why))
-            else:
-                found.append(self._of_sink(checkpoint, kind, register.user, others))
+            found += self.of_checkpoint(checkpoint, register.user, known=users)
         return tuple(found)
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
@@ -173,17 +170,8 @@ class _Doctor:
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
         )
         last = self._last_of(identity)
-        diagnosis = Diagnosis(
-            user=user,
-            query_id=checkpoint.query_id(),
-            checkpoint=checkpoint.root,
-            batch=batch.batch_id,
-            replayed=replayed,
-            last_batch=None if last is None else last.commit_identifier,
-            last_snapshot=None if last is None else last.id,
-            last_millis=None if last is None else last.time_millis,
-            last_query_id=None if last is None else Marks.of(last.properties).query_id,
-        )
+        diagnosis = _of_last(user, checkpoint.root, last)
+        diagnosis = replace(diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed)
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
         stranger = done is not None and self._is_stranger(identity)
         try:
@@ -255,17 +243,8 @@ class _Doctor:
 
     def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
         last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
-        return Diagnosis(
-            user=user or "-",
-            checkpoint=root,
-            explanation=explanation,
-            cure=cure,
-            last_batch=None if last is None else last.commit_identifier,
-            last_snapshot=None if last is None else last.id,
-            last_millis=None if last is None else last.time_millis,
-            last_query_id=None if last is None else Marks.of(last.properties).query_id,
-            known=self._known(user),
-        )
+        diagnosis = _of_last(user or "-", root, last)
+        return replace(diagnosis, explanation=explanation, cure=cure, known=self._known(user))
 
     # -- what the table knows ---------------------------------------------------------------------
 
@@ -303,15 +282,20 @@ class _Doctor:
             return  # the judgement meets it, too, and says so
 
 
+def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
+    """A diagnosis that says only what the stream's newest snapshot shows."""
+    return Diagnosis(
+        user=user,
+        checkpoint=root,
+        last_batch=None if last is None else last.commit_identifier,
+        last_snapshot=None if last is None else last.id,
+        last_millis=None if last is None else last.time_millis,
+        last_query_id=None if last is None else Marks.of(last.properties).query_id,
+    )
+
+
 def _is_batch(snapshot: Snapshot) -> bool:
     return snapshot.commit_identifier != BATCH_IDENTIFIER
-
-
-def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:
-    try:
-        return registered_writers(storage)
-    except FormatError:
-        return ()  # if the sink would read the broken register, the judgement does, too, and reports it
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:

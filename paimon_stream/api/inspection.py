@@ -1,4 +1,4 @@
-"""What a table holds, in numbers: partitions, manifests, sizes, and who writes to it. Nothing is written.
+"""What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing is written.
 
 Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
 """
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from paimon_stream.api.table_file import table_file
-from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
@@ -17,10 +16,33 @@ from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
-from paimon_stream.table.live import live_files
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A live data file: the partition's values by column, the bucket, the complete path, and the manifest's
+    metadata (sizes in bytes)."""
+
+    partition: Mapping[str, Any]
+    bucket: int
+    path: str
+    meta: DataFileMeta
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the file."""
+        return self.meta.row_count
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the file."""
+        return self.meta.file_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +112,27 @@ class Writer:
     last_story: BatchSummary = NO_SUMMARY
 
 
+def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
+    """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
+    file = entry.file
+    return TableFile(
+        partition=partition_by_column(layout, entry.partition),
+        bucket=entry.bucket,
+        path=file.external_path or f"{location}/{layout.data_file(entry.partition, entry.bucket, file.file_name)}",
+        meta=file,
+    )
+
+
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
     """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "". Raises
     `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
     grouped: dict[bytes, list[ManifestEntry]] = {}
-    for entry in _live(table, find_snapshot(table, snapshot_id, None)):
+    snapshot = find_snapshot(table, snapshot_id, None)
+    for entry in () if snapshot is None else snapshot_files(table, snapshot):
         grouped.setdefault(entry.partition, []).append(entry)
     found = (
         Partition(
-            values=table_file(table.folder, table.layout, entries[0]).partition,
+            values=partition_by_column(table.layout, partition),
             path=table.layout.partition(partition),
             buckets=len({entry.bucket for entry in entries}),
             files=len(entries),
@@ -128,7 +162,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
     `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
-    entries = _live(table, snapshot)
+    entries = [] if snapshot is None else snapshot_files(table, snapshot)
     ids, size = SnapshotStore(table.storage).ids(), sum(entry.file.file_size for entry in entries)
     return Statistics(
         snapshot=snapshot,
@@ -157,11 +191,9 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     """
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
-    for snapshot_id in store.ids():
-        snapshot = store.find(snapshot_id)
-        if snapshot is not None:
-            query_id = Marks.of(own_properties(snapshot)).query_id
-            grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
+    for snapshot in filter(None, map(store.find, store.ids())):
+        query_id = Marks.of(own_properties(snapshot)).query_id
+        grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
     registers = {one.user: one for one in registered_writers(table.storage)}
     found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
     found.sort(key=lambda one: -(one.last_snapshot or 0))
@@ -201,10 +233,3 @@ def _writer(
         watermark=last.watermark,
         last_story=BatchSummary.of(own_properties(with_rows)),
     )
-
-
-def _live(table: Table, snapshot: Snapshot | None) -> list[ManifestEntry]:
-    if snapshot is None:
-        return []
-    store = ManifestStore(table.storage)
-    return live_files(store, store.base_and_delta(snapshot), table.partition_types)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from paimon_stream.api.inspection import TableFile, table_file
 from paimon_stream.api.loaded_table import LoadedTable
-from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.errors import naming
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
@@ -15,8 +15,7 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import PARTITION_DEFAULT_NAME
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
-from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -32,8 +31,7 @@ class TableReading(LoadedTable):
     def snapshots(self) -> tuple[Snapshot, ...]:
         """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._storage)
-        found = (store.find(snapshot_id) for snapshot_id in store.ids())
-        return tuple(snapshot for snapshot in found if snapshot is not None)
+        return tuple(filter(None, map(store.find, store.ids())))
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
@@ -55,8 +53,7 @@ class TableReading(LoadedTable):
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
         meant = PartitionFilter(table.partition_types, specs=specs)
-        manifests = ManifestStore(self._storage)
-        entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, meant)
+        entries = snapshot_files(table, snapshot, meant)
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:

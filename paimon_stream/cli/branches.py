@@ -1,33 +1,19 @@
 """`branch list`, `branch create`, `branch delete`, `branch fast-forward`."""
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer
-from paimon_stream.cli.snapshots import COLUMNS
-from paimon_stream.cli.text import count, iso, moment
+from paimon_stream.cli.snapshots import named_columns
+from paimon_stream.cli.tags import lost_with
+from paimon_stream.cli.text import count
 from paimon_stream.errors import NotFound
-from paimon_stream.format.snapshot_json import Snapshot
 
 _NAME: Final = click.Argument(["name"])
-_Branch: TypeAlias = tuple[str, Snapshot | None]
-
-
-def _of(read: Callable[[Snapshot], Any]) -> Callable[[_Branch], Any]:
-    """What is shown of the newest snapshot of a branch; None if it has none."""
-    return lambda one: None if one[1] is None else read(one[1])
-
-
-_COLUMNS: Final[tuple[Column[_Branch], ...]] = (
-    Column("name", lambda one: one[0], "branch"),
-    Column("snapshot", _of(lambda one: json_of(COLUMNS, one)), text=_of(lambda one: one.id), ident=True),
-    Column("time", _of(lambda one: iso(one.time_millis)), text=_of(lambda one: moment(one.time_millis))),
-    Column("rows", _of(lambda one: one.total_record_count), number=True),
-)
+_COLUMNS: Final = named_columns("branch")
 
 
 @table_command(name="list", example="branch list /data/shop.db/orders", columns=_COLUMNS)
@@ -82,12 +68,7 @@ def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool)
     for what, numbers in (("removed", report.removed), ("added", report.added)):
         if numbers:
             parts.append(f"{count(len(numbers), 'snapshot')} {would}{what}: {min(numbers)} to {max(numbers)}.")
-    if report.tags:
-        parts.append(f"{count(len(report.tags), 'tag')} {would}removed: {', '.join(report.tags)}.")
-    parts += [
-        f"Commit user {user} {'loses' if yes else 'would lose'} its batches from {first} on."
-        for user, first in report.streams.items()
-    ]
+    parts += lost_with(report.tags, report.streams, yes)
     return changed_answer(report.to_json(), parts, done=yes, something=bool(report.added or report.removed))
 
 

@@ -4,11 +4,10 @@ from typing import Final
 
 import click
 
-from paimon_stream.api.inspection import Partition, Statistics, manifests_of, partitions_of, statistics_of
-from paimon_stream.api.table_file import TableFile
-from paimon_stream.cli.advice import CompactionAdvice
+from paimon_stream.api.inspection import Partition, Statistics, TableFile, manifests_of, partitions_of, statistics_of
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS

@@ -1,12 +1,12 @@
 """`snapshots`, `expire`."""
 
 import datetime as dt
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
@@ -65,6 +65,20 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
 """The columns of a snapshot, the same in all commands."""
 
 
+def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]:
+    """The columns of tags and branches: each has a name and a snapshot, a branch perhaps none."""
+
+    def of(read: Callable[[Snapshot], Any]) -> Callable[[tuple[str, Snapshot | None]], Any]:
+        return lambda one: None if one[1] is None else read(one[1])
+
+    return (
+        Column("name", lambda one: one[0], title),
+        Column("snapshot", of(lambda one: json_of(COLUMNS, one)), text=of(lambda one: one.id), ident=True),
+        Column("time", of(lambda one: iso(one.time_millis)), text=of(lambda one: moment(one.time_millis))),
+        Column("rows", of(lambda one: one.total_record_count), number=True),
+    )
+
+
 @table_command(
     example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
@@ -77,29 +91,8 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how much the
     number of rows in the table's files changed, and how long the write took. If a snapshot's file is damaged,
     its id is reported and the others are listed."""
-    users: set[str] = set()
-    found, damaged = _newest_first(session, limit, user, users)
-    for error in damaged.values():
-        say(error)
-    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
-    code = BROKEN if damaged else OK
-    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
-
-
-def nobody(what: str, user: str, users: Iterable[str]) -> str:
-    """The answer if there is nothing of a commit user: it names the other commit users."""
-    others = sorted(set(users) - {user})
-    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
-    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
-    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
-
-
-def _newest_first(
-    session: Session, limit: int | None, user: str | None, users: set[str]
-) -> tuple[list[Snapshot], dict[int, str]]:
-    """The snapshots, and by id what is wrong with each one that cannot be read. Adds the commit users of all
-    snapshots that were read to `users`."""
     store = SnapshotStore(session.raw.storage)
+    users: set[str] = set()
     found: list[Snapshot] = []
     damaged: dict[int, str] = {}
     for snapshot_id in reversed(store.ids()):
@@ -115,7 +108,19 @@ def _newest_first(
             found.append(snapshot)
             if len(found) == limit:
                 break
-    return found, damaged
+    for wrong in damaged.values():
+        say(wrong)
+    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
+    code = BROKEN if damaged else OK
+    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
+
+
+def nobody(what: str, user: str, users: Iterable[str]) -> str:
+    """The answer if there is nothing of a commit user: it names the other commit users."""
+    others = sorted(set(users) - {user})
+    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
+    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
+    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
 
 
 @table_command(

@@ -1,16 +1,17 @@
 """`tag list`, `tag create`, `tag automatic`, `tag delete`, `rollback`."""
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.completion import snapshots_and_tags, tags
 from paimon_stream.cli.output import Answer
-from paimon_stream.cli.snapshots import COLUMNS
-from paimon_stream.cli.text import count, iso, moment
+from paimon_stream.cli.snapshots import named_columns
+from paimon_stream.cli.text import count, iso
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import TagReport, find_tag
@@ -18,13 +19,7 @@ from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
-
-_COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (
-    Column("name", lambda one: one[0], "tag"),
-    Column("snapshot", lambda one: json_of(COLUMNS, one[1]), text=lambda one: one[1].id, ident=True),
-    Column("time", lambda one: iso(one[1].time_millis), text=lambda one: moment(one[1].time_millis)),
-    Column("rows", lambda one: one[1].total_record_count, number=True),
-)
+_COLUMNS: Final = named_columns("tag")
 
 
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
@@ -131,14 +126,16 @@ def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: 
     if report.snapshots:
         gone = report.snapshots
         parts.append(f"{count(len(gone), 'snapshot')} {would}removed: {min(gone)} to {max(gone)}.")
-    if report.tags:
-        parts.append(f"{count(len(report.tags), 'tag')} {would}removed: {', '.join(report.tags)}.")
-    parts += [
-        f"Commit user {user} {'loses' if yes else 'would lose'} its batches from {first} on."
-        for user, first in report.streams.items()
-    ]
+    parts += lost_with(report.tags, report.streams, yes)
     something = bool(report.snapshots or report.tags or report.changelogs)
     return changed_answer(report.to_json(), parts, done=yes, something=something)
+
+
+def lost_with(tags: Sequence[str], streams: Mapping[str, int], done: bool) -> list[str]:
+    """What goes with the snapshots that a rollback or a fast forward removes."""
+    removed, loses = ("removed", "loses") if done else ("would be removed", "would lose")
+    parts = [f"{count(len(tags), 'tag')} {removed}: {', '.join(tags)}."] if tags else []
+    return parts + [f"Commit user {user} {loses} its batches from {first} on." for user, first in streams.items()]
 
 
 def _age(text: str) -> dt.timedelta:

@@ -45,8 +45,7 @@ from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.table.layout import Layout
-from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -338,9 +337,7 @@ class _Part:
         if latest is None:
             return False
         if self._live is None or self._live[0] != latest.id:
-            manifests = ManifestStore(table.storage)
-            found = live_files(manifests, manifests.base_and_delta(latest), table.partition_types)
-            self._live = latest.id, {one.identity for one in found}
+            self._live = latest.id, {one.identity for one in snapshot_files(table, latest)}
         return all(one.identity in self._live[1] for one in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:

@@ -1,6 +1,7 @@
 """Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
 
 import datetime as dt
+from contextlib import suppress
 from typing import TypeAlias
 
 from paimon_stream.errors import InvalidOption
@@ -27,14 +28,11 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
 def age_of(given: Age, name: str, table: str) -> dt.timedelta:
     """The age. `name` is the name of the argument and `table` the location, both for the message. Raises
     `InvalidOption`."""
-    try:
+    with suppress(ValueError, OverflowError):
         if isinstance(given, str):
             return dt.timedelta(milliseconds=duration(given))
-    except (ValueError, OverflowError):
-        pass
-    else:
-        if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
-            return given
+    if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
+        return given
     raise _refused(given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta.")
 
 
@@ -42,7 +40,7 @@ def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
     """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of `age_of`."""
     when: object = given
     millis: int | None = None
-    try:
+    with suppress(ValueError, OverflowError):
         if isinstance(given, str):
             when = age_or_time(given)
         if isinstance(when, dt.timedelta):
@@ -51,8 +49,6 @@ def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
             millis = round(when.timestamp() * 1000)
         else:
             millis = integer_of(when)
-    except (ValueError, OverflowError):
-        pass
     if millis is not None and LONG[0] <= millis <= LONG[1]:
         return millis
     cure = "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."

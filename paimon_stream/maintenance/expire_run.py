@@ -31,11 +31,10 @@ Why a group is as safe as its snapshots one by one:
   to the group, and their deletion takes seconds, not the five minutes for which it waits.
 """
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -49,7 +48,7 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.base import FileStat, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import rolled_back
@@ -88,34 +87,26 @@ class _HistoryChanged(Exception):
     """A rollback or another expirer changed the history, so nothing more may be deleted for a snapshot."""
 
 
-@dataclass(slots=True, kw_only=True)
 class Cleaner:
     """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
 
-    table: Table
-    snapshots: SnapshotStore
-    dry_run: bool = False
-    clock: Clock = field(default_factory=lambda: system().clock)
-    storage: Storage = field(init=False)
-    remover: Remover = field(init=False)
-    notes: ExpiringNotes = field(init=False)
-    manifests: ManifestStore = field(init=False)
-    branches: OtherBranches = field(init=False)
-    _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
-    _tag_names: dict[str, frozenset[str]] = field(default_factory=dict)
-    _tag_files: tuple[int, str, NameSet] | None = None
-    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _journalled: NameSet | None = None
-    _folders: set[str] = field(default_factory=set)
-    _changed: Callable[[], bool] = bool  # whether files found unused may be needed again
-    _ahead: ReadAhead = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.storage = self.table.storage
-        self.remover = Remover(self.storage, self.dry_run, self.table.options.value(FILE_OPERATION_THREADS))
+    def __init__(
+        self, table: Table, snapshots: SnapshotStore, dry_run: bool = False, clock: Clock | None = None
+    ) -> None:
+        self.table, self.snapshots, self.dry_run = table, snapshots, dry_run
+        self.clock = clock or system().clock
+        self.storage = table.storage
+        self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
         self.manifests = ManifestStore(self.storage)
         self.branches = OtherBranches(self.storage, self.manifests)
+        self._tags: dict[FileStat, Snapshot] = {}
+        self._tag_names: dict[str, frozenset[str]] = {}
+        self._tag_files: tuple[int, str, NameSet] | None = None
+        self._lists: dict[str, tuple[str, ...]] = {}
+        self._journalled: NameSet | None = None
+        self._folders: set[str] = set()
+        self._changed: Callable[[], bool] = bool  # whether files found unused may be needed again
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
@@ -275,7 +266,7 @@ class Cleaner:
             for paths in in_groups(gone, _CHUNK):
                 self._remove("data", paths)
             self._clean_folders()
-            self._delete_metadata([dataclasses.replace(tag, changelog_manifest_list=None)], kept)
+            self._delete_metadata([replace(tag, changelog_manifest_list=None)], kept)
         except _HistoryChanged:
             _LOG.warning("%s: a rollback began, so files of a deleted tag stay as orphans.", self.storage.location)
 

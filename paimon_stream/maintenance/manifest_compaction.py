@@ -60,13 +60,13 @@ def compact_manifests(
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
-        return _report(table.location, None, dry_run, (), ())
+        return _report(table.location, None, dry_run, Merged(before=(), after=()))
     limits = MergeLimits(target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1)
     progress("manifests", 0, None)
     if dry_run:
         merged = _merged(table, running, latest, limits)
         progress("manifests", len(merged.before), len(merged.before))
-        return _report(table.location, None, True, merged.before, merged.after)
+        return _report(table.location, None, True, merged)
     source = _CarriedOver()
     outcome = Committer(table, runtime=running).commit(
         CommitRequest(
@@ -83,10 +83,10 @@ def compact_manifests(
     before = source.manifests
     progress("manifests", len(before), len(before))
     if not isinstance(outcome, Published):
-        return _report(table.location, None, False, before, before)
+        return _report(table.location, None, False, Merged(before=before, after=before))
     published = outcome.snapshot
     after = ManifestStore(table.storage).read_list(published.base_manifest_list, published.base_manifest_list_size)
-    return _report(table.location, published.id, False, before, after)
+    return _report(table.location, published.id, False, Merged(before=before, after=after))
 
 
 class _Nowhere:
@@ -123,20 +123,14 @@ class _CarriedOver:
         return NO_CHANGES
 
 
-def _report(
-    location: str,
-    snapshot_id: int | None,
-    dry_run: bool,
-    before: tuple[ManifestFileMeta, ...],
-    after: tuple[ManifestFileMeta, ...],
-) -> ManifestCompactionReport:
+def _report(location: str, snapshot_id: int | None, dry_run: bool, merged: Merged) -> ManifestCompactionReport:
     return ManifestCompactionReport(
         table=location,
         snapshot_id=snapshot_id,
         dry_run=dry_run,
-        merged=Merged(before=before, after=after).count,
-        manifests_before=len(before),
-        manifests_after=len(after),
-        bytes_before=sum(meta.file_size for meta in before),
-        bytes_after=sum(meta.file_size for meta in after),
+        merged=merged.count,
+        manifests_before=len(merged.before),
+        manifests_after=len(merged.after),
+        bytes_before=sum(meta.file_size for meta in merged.before),
+        bytes_after=sum(meta.file_size for meta in merged.after),
     )

@@ -35,7 +35,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, in_several, index_file, read_index_file
 from paimon_stream.table.layout import manifest_path
-from paimon_stream.table.live import live_files
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files
 from paimon_stream.table.schema import SchemaStore
@@ -145,14 +145,13 @@ class _Rebuild:
 
     def _live(self) -> Iterable[ManifestEntry]:
         """The live files. If the index manifest is lost, those of all snapshots and tags that have it."""
-        manifests, snapshots = ManifestStore(self.table.storage), [self.latest]
+        snapshots = [self.latest]
         if self.lost is not None:
             kept = [*filter(None, map(self.snapshots.find, self.snapshots.ids())), *self.snapshots.tags()]
             snapshots += [one for one in kept if one.index_manifest == self.lost]
         live: dict[FileIdentity, ManifestEntry] = {}
         for one in snapshots:
-            files = live_files(manifests, manifests.base_and_delta(one), self.table.partition_types)
-            live.update((file.identity, file) for file in files)
+            live.update((file.identity, file) for file in snapshot_files(self.table, one))
         return live.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:

@@ -2,10 +2,10 @@
 
 Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
 storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
-once (by `verify_levels` and `check_hash_index` once more), every folder is listed once, and data files are opened
+once (by `verify_newest` and `check_hash_index` once more), every folder is listed once, and data files are opened
 only for the sample. Memory: a few dozen bytes per manifest entry, none for their texts.
 
-The codes of findings are stable. `verify_beside`, `verify_files`, `verify_levels`, `verify_manifests`,
+The codes of findings are stable. `verify_beside`, `verify_files`, `verify_manifests`, `verify_newest`,
 `verify_history` and `verify_sample` have the checks of their parts.
 """
 
@@ -35,9 +35,8 @@ from paimon_stream.maintenance.verify_history import (
     check_schemas,
     read_roots,
 )
-from paimon_stream.maintenance.verify_levels import check_levels
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_row_ids import check_row_ids
+from paimon_stream.maintenance.verify_newest import check_levels, check_row_ids
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent

@@ -6,9 +6,11 @@ from typing import Final
 from paimon_stream.errors import BucketCountChanged, DeletedFiles
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
+from paimon_stream.table.table import Table
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
@@ -69,6 +71,12 @@ def live_files(
             else:
                 deleted.add(entry.identity)
     return [entry for entry in added if entry.identity not in deleted] if deleted else added
+
+
+def snapshot_files(table: Table, snapshot: Snapshot, partitions: PartitionFilter | None = None) -> list[ManifestEntry]:
+    """The live files of a snapshot of the table, as `live_files` gives them."""
+    manifests = ManifestStore(table.storage)
+    return live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, partitions)
 
 
 class BucketIndex:

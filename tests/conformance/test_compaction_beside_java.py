@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.api.table_file import TableFile
+from paimon_stream.api.inspection import TableFile
 from paimon_stream.format.entries import FileSource
 from paimon_stream.read.rows import file_chunks
 from tests.kits.reading import assert_rows, java_rows, wire

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from paimon_stream.api.inspection import TableFile
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.api.table_file import TableFile
 from paimon_stream.format.entries import FileSource, SimpleStats
 from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
 from paimon_stream.format.stats import decode_stats

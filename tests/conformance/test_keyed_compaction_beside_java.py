@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.api.table_file import TableFile
+from paimon_stream.api.inspection import TableFile
 from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileSource

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream import PaimonTable
-from paimon_stream.api.table_file import TableFile, table_file
+from paimon_stream.api.inspection import TableFile, table_file
 from paimon_stream.compact.job import compact
 from paimon_stream.compact.report import CompactReport
 from paimon_stream.format.entries import ManifestEntry

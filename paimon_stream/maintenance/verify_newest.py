@@ -1,14 +1,14 @@
-"""Verification of the levels of tables whose compactions look up older values."""
+"""Verification of the files of the newest snapshot: their levels, where compactions look up older values, and the ids
+that row tracking gives to their rows. What cannot be read is reported by other checks."""
 
 from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, looks_up
-from paimon_stream.options import MERGE_ENGINE, Options
+from paimon_stream.options import MERGE_ENGINE, ROW_TRACKING, Options
 from paimon_stream.read.keyed import buckets, sections
-from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_spec import PartitionFilter
+from paimon_stream.table.live import snapshot_files
+from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -19,7 +19,7 @@ def check_levels(table: Table, found: Findings) -> None:
     compactions looked up older values, and an older level has values of the same keys (semantics.md §6.6).
 
     Reads the manifests of the newest snapshot again if the table's engine adds up values and its options have
-    changed. What cannot be read is reported by other checks. Raises `StorageError`.
+    changed. Raises `StorageError`.
     """
     try:
         adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
@@ -29,8 +29,7 @@ def check_levels(table: Table, found: Findings) -> None:
         plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
         if snapshot is None or not plain:
             return
-        manifests, types = ManifestStore(table.storage), table.partition_types
-        files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
+        files = snapshot_files(table, snapshot)
         keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
         for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):
             for section in sections(bucket, keys):
@@ -56,3 +55,30 @@ def _report(table: Table, entry: ManifestEntry, lowest: int, found: Findings) ->
         "then set them again. A compaction before that loses the values."
     )
     found.warning("levels-without-lookup", text, f"{folder}/{one.file_name}", cure)
+
+
+def check_row_ids(table: Table, found: Findings) -> None:
+    """Checks that each file has ids for its rows, no two files have the same, and the next commit gives ids above them
+    (table-kinds.md §5.1). Ids that a compaction has written into files are not read. Raises `StorageError`."""
+    try:
+        snapshot = SnapshotStore(table.storage).latest()
+        if snapshot is None or not table.options.value(ROW_TRACKING):
+            return
+        files = [one.file for one in snapshot_files(table, snapshot)]
+    except (FormatError, NotFound, UnsupportedFeature):
+        return
+    end, before = 0, ""
+    for one in sorted(files, key=lambda one: one.first_row_id or 0):
+        first = one.first_row_id
+        if first is not None:
+            if first < end:
+                text = f"Rows of {one.file_name} have the ids of rows of {before}, from {first} on."
+                found.error("row-ids-twice", text, one.file_name, RESTORE)
+            end, before = max(end, first + one.row_count), one.file_name
+        elif ROW_ID not in (one.write_cols or ()):
+            text = f"The rows of {one.file_name} have no ids, although row-tracking.enabled is true."
+            cure = "Overwrite its partition with the rows that it has now."
+            found.error("row-ids-missing", text, one.file_name, cure)
+    if end > (snapshot.next_row_id or 0):
+        text = f"Snapshot {snapshot.id} gives new rows ids from {snapshot.next_row_id} on; {end - 1} is in use."
+        found.error("row-ids-used", text, f"snapshot/snapshot-{snapshot.id}", RESTORE)
