@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
 from typing import Any, Final
 
@@ -181,7 +182,7 @@ class KeyedRewriter(Rewriter):
         assert scan.merge is not None
         self._spec, self._limits = scan.merge, limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
-        self._of_levels: dict[int, tuple[KeyValueSettings, KeyValueSettings]] = {}
+        self._settings_of = cache(self._of_level)  # two threads may make equal ones
         self._fewer, self._open_runs = threading.Condition(), 0
         for one in units:
             self._settings_of(one.level)
@@ -231,15 +232,13 @@ class KeyedRewriter(Rewriter):
             del live[one.identity]
         live.update((one.identity, one) for one in made)
 
-    def _settings_of(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
-        if level not in self._of_levels:  # two threads make equal ones
-            schema, table = self._scan.schema, self._scan.table
-            data = KeyValueSettings.of(schema, table.options, table.location, level=level)
-            older, changelog = self._limits.older, data
-            if older.logs or older.full:
-                changelog = KeyValueSettings.of_changelog(schema, table.options, table.location, level=level)
-            self._of_levels[level] = data, changelog
-        return self._of_levels[level]
+    def _of_level(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
+        """Those for data files and for changelog files."""
+        schema, table, older = self._scan.schema, self._scan.table, self._limits.older
+        data = KeyValueSettings.of(schema, table.options, table.location, level=level)
+        if not (older.logs or older.full):
+            return data, data
+        return data, KeyValueSettings.of(schema, table.options, table.location, level=level, changelog=True)
 
     def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
         files = merge.files
