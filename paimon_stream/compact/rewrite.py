@@ -22,9 +22,10 @@ import pyarrow as pa
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
-from paimon_stream.read.rows import read_batches, section_batches, section_changes, waiting_batches
+from paimon_stream.read.rows import read_batches, section_batches, section_changes
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -304,7 +305,8 @@ class Distributor(Rewriter):
             runtime=self._runtime,
             buffer_bytes=_WAITING_BYTES,
         )
-        batches = self._watched(waiting_batches(replace(self._scan, files=unit.files)), unit.size, unit.rows)
+        waiting = replace(self._scan, files=unit.files, columns=(*self._scan.columns, KIND_COLUMN), merge=None)
+        batches = self._watched(read_batches(waiting), unit.size, unit.rows)
         messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
         files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
         homes = {name: one.bucket for one in messages for name in one.file_names()}
