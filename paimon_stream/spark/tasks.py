@@ -70,21 +70,6 @@ def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return found
 
 
-class MeasuredRows:
-    """Measures batches while they pass. `row_bytes` is the largest mean row size of a batch so far, at least
-    1; it is 0 before the first row."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.row_bytes = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            if batch.num_rows:
-                self.row_bytes = max(self.row_bytes, 1, batch.nbytes // batch.num_rows)
-            yield batch
-
-
 _TASKS: Final[Counter[int]] = Counter()
 
 
@@ -107,11 +92,14 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
             importers.pop(path, None)
 
 
-def settle() -> None:
-    """Prepares the worker of this process for a task that begins."""
+def settle() -> TaskContext:
+    """Prepares the worker of this process for a task that begins. Returns what Spark says of the task."""
     count_task()
     if _READS_ARCHIVES:
         keep_archives(sys.path_importer_cache)
+    context = TaskContext.get()
+    assert context is not None
+    return context
 
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -139,23 +127,29 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs the task. Returns its answer in the form that Spark expects."""
-        settle()
-        context = TaskContext.get()
-        assert context is not None
+        context = settle()
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
         yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
 
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> TaskResult | TaskFailure:
         """What this attempt wrote for this partition, or why the task must not be tried again. Raises
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
-        rows = MeasuredRows(unpack(batches) if self.packed else batches)
+        widest = 0
+
+        def measured(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            nonlocal widest
+            for batch in rows:
+                if batch.num_rows:
+                    widest = max(widest, 1, batch.nbytes // batch.num_rows)
+                yield batch
+
         try:
-            written = self.write(merged(rows), partition)
+            written = self.write(merged(measured(unpack(batches) if self.packed else batches)), partition)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition)
-        return replace(written, row_bytes=rows.row_bytes, partition_id=partition)
+        return replace(written, row_bytes=widest, partition_id=partition)
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
@@ -173,7 +167,5 @@ def pack_task(
     spec: WriteSpec, shuffle_keys: tuple[int, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows as packets. Packs them in Python beside an executor."""
-    settle()
-    context = TaskContext.get()
-    assert context is not None
+    context = settle()
     return pack(spec, merged(batches), shuffle_keys=shuffle_keys, task=context.partitionId())
