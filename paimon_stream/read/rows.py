@@ -5,6 +5,7 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -151,8 +152,8 @@ class _Reader:
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
         self._columns = tuple(columns)
-        self._schemas = SchemaStore(scan.table.storage)
-        self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
+        schema, schemas = scan.schema, SchemaStore(scan.table.storage)
+        self._schema = cache(lambda id_: schema if id_ == schema.id else schemas.get(id_))
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
         self.ahead = OpenAhead(scan.table.storage)
@@ -209,11 +210,6 @@ class _Reader:
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
-
-    def _schema(self, schema_id: int) -> TableSchema:
-        if schema_id not in self._known:
-            self._known[schema_id] = self._schemas.get(schema_id)
-        return self._known[schema_id]
 
     def _relative(self, entry: ManifestEntry) -> str:
         if entry.file.external_path is not None:
