@@ -34,7 +34,6 @@ from paimon_stream.options import (
     FILE_FORMAT_PER_LEVEL,
     STATS_MODE,
     STATS_MODE_PER_LEVEL,
-    TARGET_FILE_SIZE,
     THIN_MODE,
     Options,
 )
@@ -47,15 +46,9 @@ from paimon_stream.write.output import FileWriter
 
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
-_TARGET_BYTES: Final = 128 * 2**20
 _KEY_MODE: Final = "truncate(128)"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST_USER: Final = 100
-
-
-def keyed_target(options: Options) -> int:
-    """The bytes at which a data file of a table with a primary key is closed."""
-    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _TARGET_BYTES
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
@@ -135,7 +128,6 @@ class KeyValueSettings:
                 arrow=file_schema(stored),
                 stats=stats,
                 prefix=prefix,
-                target_bytes=max(1, keyed_target(options)),
             ),
             keys=keys,
             key_modes=key_modes,
