@@ -36,8 +36,7 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.read.keyed import Section, sections, with_older
-from paimon_stream.write.data_file import small_below
-from paimon_stream.write.key_value import keyed_target
+from paimon_stream.write.data_file import small_below, target_bytes
 
 _EXACT: Final = ("key", "of_group", "sum", "last_value")
 """The functions that lose nothing if newer rows, deletes included, are merged before older ones."""
@@ -93,7 +92,7 @@ class KeyedThresholds:
         expiry: RecordExpiry | None = None,
     ) -> "KeyedThresholds":
         """The thresholds at this hour of the local day, for a table with these columns. Raises `InvalidOption`."""
-        target = keyed_target(options)
+        target = target_bytes(options, keyed=True)
         off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
         total, more = COMPACTION_TOTAL_SIZE, COMPACTION_INCREMENTAL_SIZE
         top = max(1, top_level(options))

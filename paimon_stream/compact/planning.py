@@ -34,7 +34,7 @@ from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import Vector
-from paimon_stream.write.data_file import append_target, small_below
+from paimon_stream.write.data_file import small_below, target_bytes
 
 _MILLIS_OF_HOUR: Final = 3_600_000
 _FULL_LEAST: Final = 3
@@ -56,7 +56,7 @@ class Thresholds:
     @classmethod
     def of(cls, options: Options) -> "Thresholds":
         """The thresholds of an append table. Raises `InvalidOption`."""
-        target = append_target(options)
+        target = target_bytes(options, keyed=False)
         return cls(
             target=target,
             small=small_below(target, options),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
 from typing import Any, Final
 
@@ -21,9 +22,10 @@ import pyarrow as pa
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
-from paimon_stream.read.rows import read_batches, section_batches, section_changes, waiting_batches
+from paimon_stream.read.rows import read_batches, section_batches, section_changes
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -181,7 +183,7 @@ class KeyedRewriter(Rewriter):
         assert scan.merge is not None
         self._spec, self._limits = scan.merge, limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
-        self._of_levels: dict[int, tuple[KeyValueSettings, KeyValueSettings]] = {}
+        self._settings_of = cache(self._of_level)  # two threads may make equal ones
         self._fewer, self._open_runs = threading.Condition(), 0
         for one in units:
             self._settings_of(one.level)
@@ -231,15 +233,13 @@ class KeyedRewriter(Rewriter):
             del live[one.identity]
         live.update((one.identity, one) for one in made)
 
-    def _settings_of(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
-        if level not in self._of_levels:  # two threads make equal ones
-            schema, table = self._scan.schema, self._scan.table
-            data = KeyValueSettings.of(schema, table.options, table.location, level=level)
-            older, changelog = self._limits.older, data
-            if older.logs or older.full:
-                changelog = KeyValueSettings.of_changelog(schema, table.options, table.location, level=level)
-            self._of_levels[level] = data, changelog
-        return self._of_levels[level]
+    def _of_level(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
+        """Those for data files and for changelog files."""
+        schema, table, older = self._scan.schema, self._scan.table, self._limits.older
+        data = KeyValueSettings.of(schema, table.options, table.location, level=level)
+        if not (older.logs or older.full):
+            return data, data
+        return data, KeyValueSettings.of(schema, table.options, table.location, level=level, changelog=True)
 
     def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
         files = merge.files
@@ -305,7 +305,8 @@ class Distributor(Rewriter):
             runtime=self._runtime,
             buffer_bytes=_WAITING_BYTES,
         )
-        batches = self._watched(waiting_batches(replace(self._scan, files=unit.files)), unit.size, unit.rows)
+        waiting = replace(self._scan, files=unit.files, columns=(*self._scan.columns, KIND_COLUMN), merge=None)
+        batches = self._watched(read_batches(waiting), unit.size, unit.rows)
         messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
         files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
         homes = {name: one.bucket for one in messages for name in one.file_names()}

@@ -6,7 +6,7 @@ types and fields that Avro forbids. Only their order matters for reading, so the
 
 import io
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import fastavro
@@ -165,10 +165,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
-    ends = [0]
-    for one in values:
-        ends.append(ends[-1] + len(one or ()))
-    offsets = pa.array(ends, pa.int32())
+    offsets = pa.array(accumulate((len(one or ()) for one in values), initial=0), pa.int32())
     valid = pa.array([one is not None for one in values], pa.bool_())
     return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner])
 

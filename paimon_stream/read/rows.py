@@ -5,7 +5,7 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -61,14 +61,6 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
     for batch in _merged(scan, scan.merge, batch_rows):
         for start in range(0, batch.num_rows, batch_rows):
             yield batch.slice(start, batch_rows)
-
-
-def waiting_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
-    """The rows of files of bucket -2, each file as it was written, with `_VALUE_KIND` after the scan's columns. Raises
-    what `read_batches` raises."""
-    reader = _Reader(scan, (*scan.columns, KIND_COLUMN))
-    reader.expect(scan.files)
-    return chain.from_iterable(reader.file(entry, BATCH_ROWS) for entry in scan.files)
 
 
 def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positions]:
@@ -137,14 +129,9 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
             found[-1][1].expect(reading_order(section))
         for section, reader in found:
             entry = section.single
-            if entry is None:
-                for batch in merged_batches(spec, section, reader.file):
-                    yield batch.select(names)
-            elif reader is plain:
-                yield from reader.file(entry, batch_rows)
-            else:
-                for batch in map(without_deletes, reader.file(entry, batch_rows)):
-                    yield batch.select(names)
+            rows = merged_batches(spec, section, reader.file) if entry is None else reader.file(entry, batch_rows)
+            for batch in map(without_deletes, rows) if reader is with_kind else rows:
+                yield batch.select(names)
 
 
 def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[Section]:
@@ -165,8 +152,8 @@ class _Reader:
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
         self._columns = tuple(columns)
-        self._schemas = SchemaStore(scan.table.storage)
-        self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
+        schema, schemas = scan.schema, SchemaStore(scan.table.storage)
+        self._schema = cache(lambda id_: schema if id_ == schema.id else schemas.get(id_))
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
         self.ahead = OpenAhead(scan.table.storage)
@@ -223,11 +210,6 @@ class _Reader:
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
-
-    def _schema(self, schema_id: int) -> TableSchema:
-        if schema_id not in self._known:
-            self._known[schema_id] = self._schemas.get(schema_id)
-        return self._known[schema_id]
 
     def _relative(self, entry: ManifestEntry) -> str:
         if entry.file.external_path is not None:

@@ -155,18 +155,14 @@ def _relaxed(type_: DataType) -> DataType:
 
 def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold: Fold) -> DataType:
     """The type that the rows require in place of the table's: the same one if the values fit."""
-
-    def inside(part: st.DataType, before: DataType) -> DataType:
-        return _changed(part, before, column, widen, fold)
-
     match source, old:
         case st.StructType(), DataType(root=TypeRoot.ROW):
             return replace(old, fields=_members(source, old.fields, lambda _: widen, fold))
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return replace(old, element=inside(source.elementType, element))
+            return replace(old, element=_changed(source.elementType, element, column, widen, fold))
         case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
             kept = _changed(source.keyType, key, column, False, fold)
-            return replace(old, key=kept, element=inside(source.valueType, value))
+            return replace(old, key=kept, element=_changed(source.valueType, value, column, widen, fold))
     fits = can_up_cast(source, spark_type(old))
     try:
         new = _relaxed(paimon_type(source, column))

@@ -92,11 +92,14 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
             importers.pop(path, None)
 
 
-def settle() -> None:
-    """Prepares the worker of this process for a task that begins."""
+def settle() -> TaskContext:
+    """Prepares the worker of this process for a task that begins. Returns what Spark says of the task."""
     count_task()
     if _READS_ARCHIVES:
         keep_archives(sys.path_importer_cache)
+    context = TaskContext.get()
+    assert context is not None
+    return context
 
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -124,9 +127,7 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs the task. Returns its answer in the form that Spark expects."""
-        settle()
-        context = TaskContext.get()
-        assert context is not None
+        context = settle()
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
         yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
 
@@ -166,7 +167,5 @@ def pack_task(
     spec: WriteSpec, shuffle_keys: tuple[int, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows as packets. Packs them in Python beside an executor."""
-    settle()
-    context = TaskContext.get()
-    assert context is not None
+    context = settle()
     return pack(spec, merged(batches), shuffle_keys=shuffle_keys, task=context.partitionId())

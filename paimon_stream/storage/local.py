@@ -184,11 +184,10 @@ class LocalStorage(OneByOne):
 
     def _entries(self, folder: str, prefix: str) -> Iterator[os.DirEntry[str]]:
         full = self._full(folder) if folder else self.root
-        hidden = prefix.startswith(".")
         try:
             with os.scandir(full) as entries:
                 for entry in entries:
-                    if entry.name.startswith(prefix) and (hidden or not entry.name.startswith(".")):
+                    if entry.name.startswith(prefix) and (prefix or not entry.name.startswith(".")):
                         yield entry
         except OSError as failed:
             if failed.errno not in NO_SUCH_FILE:

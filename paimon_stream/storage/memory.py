@@ -129,13 +129,12 @@ class MemoryStorage(OneByOne):
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
-        hidden = prefix.startswith(".")
         with self._store.lock:
             files = sorted(self._store.folders.get(self._folder(folder), {}).items())
         return [
             _file_stat(f"{folder}/{name}" if folder else name, file)
             for name, file in files
-            if name.startswith(prefix) and (hidden or not name.startswith("."))
+            if name.startswith(prefix) and (prefix or not name.startswith("."))
         ]
 
     def list_folders(self, folder: str) -> list[str]:

@@ -77,9 +77,8 @@ class ObjectStorage(OneByOne):
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
         start, found = self._requests.listed(folder)
-        hidden = prefix.startswith(".")
         named = ((one["path"][len(start) :], one) for one in found["objects"] if one["path"].startswith(start))
-        kept = [one for one in named if one[0].startswith(prefix) and (hidden or not one[0].startswith("."))]
+        kept = [one for one in named if one[0].startswith(prefix) and (prefix or not one[0].startswith("."))]
         return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in sorted(kept, key=_NAME)]
 
     def list_folders(self, folder: str) -> list[str]:

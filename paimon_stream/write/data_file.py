@@ -29,6 +29,7 @@ from paimon_stream.write.parquet_file import ParquetSettings
 _ROW_GROUP_ROWS: Final = 256 * 1024
 _ROW_GROUP_BYTES: Final = 128 * 2**20
 _APPEND_TARGET_BYTES: Final = 256 * 2**20
+_KEYED_TARGET_BYTES: Final = 128 * 2**20
 _FULL_SHARE: Final = 0.92
 _PROBE_SHARE: Final = 0.5
 _TELLING_ROWS: Final = 1000
@@ -48,7 +49,7 @@ class DataFileSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> "DataFileSettings":
-        """The settings for an append table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
+        """The settings of a table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         stats = StatsPlan.of(schema, options)
         return cls(
@@ -57,14 +58,15 @@ class DataFileSettings:
             stats=stats,
             schema_id=schema.id,
             prefix=options.value(DATA_FILE_PREFIX),
-            target_bytes=max(1, append_target(options)),
+            target_bytes=max(1, target_bytes(options, keyed=bool(schema.primary_keys))),
             row_group_bytes=max(1, block),
         )
 
 
-def append_target(options: Options) -> int:
-    """The bytes at which a data file of an append table is closed."""
-    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _APPEND_TARGET_BYTES
+def target_bytes(options: Options, *, keyed: bool) -> int:
+    """The bytes at which a data file is closed, of a table with a primary key or without."""
+    default = _KEYED_TARGET_BYTES if keyed else _APPEND_TARGET_BYTES
+    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else default
 
 
 def small_below(target: int, options: Options) -> int:

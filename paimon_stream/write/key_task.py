@@ -81,7 +81,7 @@ class _KeyedTask(Task):
         if self.waits:
             self.settings = KeyValueSettings.of_waiting(spec.schema, spec.options, spec.user, table)
         elif spec.options.value(CHANGELOG_PRODUCER) == "input":
-            self.changelog = KeyValueSettings.of_changelog(spec.schema, spec.options, table)
+            self.changelog = KeyValueSettings.of(spec.schema, spec.options, table, changelog=True)
         self.buckets: list[_Bucket] = []
         self.bytes = 0
         self.current: int | None = None

@@ -34,7 +34,6 @@ from paimon_stream.options import (
     FILE_FORMAT_PER_LEVEL,
     STATS_MODE,
     STATS_MODE_PER_LEVEL,
-    TARGET_FILE_SIZE,
     THIN_MODE,
     Options,
 )
@@ -47,15 +46,9 @@ from paimon_stream.write.output import FileWriter
 
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
-_TARGET_BYTES: Final = 128 * 2**20
 _KEY_MODE: Final = "truncate(128)"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST_USER: Final = 100
-
-
-def keyed_target(options: Options) -> int:
-    """The bytes at which a data file of a table with a primary key is closed."""
-    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _TARGET_BYTES
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
@@ -83,24 +76,13 @@ class KeyValueSettings:
     values_at: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0) -> "KeyValueSettings":
-        """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
-        chosen = _of_level(options, level)
-        return cls._chosen(schema, options, chosen, options.value(DATA_FILE_PREFIX), table)
-
-    @classmethod
-    def of_changelog(
-        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0
+    def of(
+        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0, changelog: bool = False
     ) -> "KeyValueSettings":
-        """The settings for changelog files of that level. Raises `ConfigError`s."""
-        of_changelogs = {
-            FILE_FORMAT: CHANGELOG_FILE_FORMAT,
-            FILE_COMPRESSION: CHANGELOG_FILE_COMPRESSION,
-            STATS_MODE: CHANGELOG_FILE_STATS,
-        }
-        own = {one.key: (own.key, options.value(own)) for one, own in of_changelogs.items() if options.is_set(own)}
-        chosen = _of_level(options, level) | own
-        return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
+        """The settings for data files of that level, or for its changelog files; `table` is for messages. Raises
+        `ConfigError`s."""
+        prefix = options.value(CHANGELOG_FILE_PREFIX if changelog else DATA_FILE_PREFIX)
+        return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
 
     @classmethod
     def of_waiting(cls, schema: TableSchema, options: Options, user: str, table: str = "") -> "KeyValueSettings":
@@ -110,7 +92,7 @@ class KeyValueSettings:
         own = {FILE_FORMAT.key: (FILE_FORMAT.key, "avro"), STATS_MODE.key: (STATS_MODE.key, "none")}
         name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
         writer = f"{options.value(DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
-        return cls._chosen(schema, options, own if avro else _of_level(options, 0), writer, table)
+        return cls._chosen(schema, options, own if avro else _of_level(options, 0, False), writer, table)
 
     @classmethod
     def _chosen(
@@ -146,7 +128,6 @@ class KeyValueSettings:
                 arrow=file_schema(stored),
                 stats=stats,
                 prefix=prefix,
-                target_bytes=max(1, keyed_target(options)),
             ),
             keys=keys,
             key_modes=key_modes,
@@ -162,17 +143,19 @@ class KeyValueSettings:
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
 
-def _of_level(options: Options, level: int) -> dict[str, tuple[str, str]]:
-    """What the options say for this level: see `KeyValueSettings._chosen`."""
-    return {
-        option.key: (per_level.key, options.value(per_level)[level])
-        for option, per_level in (
-            (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
-            (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
-            (STATS_MODE, STATS_MODE_PER_LEVEL),
-        )
-        if level in options.value(per_level)
-    }
+def _of_level(options: Options, level: int, changelog: bool) -> dict[str, tuple[str, str]]:
+    """What the options say for files of this level: see `KeyValueSettings._chosen`."""
+    chosen = {}
+    for option, per_level, of_changelog in (
+        (FILE_FORMAT, FILE_FORMAT_PER_LEVEL, CHANGELOG_FILE_FORMAT),
+        (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL, CHANGELOG_FILE_COMPRESSION),
+        (STATS_MODE, STATS_MODE_PER_LEVEL, CHANGELOG_FILE_STATS),
+    ):
+        if changelog and options.is_set(of_changelog):
+            chosen[option.key] = of_changelog.key, options.value(of_changelog)
+        elif level in options.value(per_level):
+            chosen[option.key] = per_level.key, options.value(per_level)[level]
+    return chosen
 
 
 def _modes(
