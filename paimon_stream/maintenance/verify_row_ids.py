@@ -2,7 +2,7 @@
 
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.options import ROW_TRACKING
+from paimon_stream.options import DATA_EVOLUTION, ROW_TRACKING
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.row_ids import ROW_ID
@@ -12,11 +12,14 @@ from paimon_stream.table.table import Table
 
 def check_row_ids(table: Table, found: Findings) -> None:
     """Checks the files of the newest snapshot: each has ids for its rows, no two files have the same, and the next
-    commit gives ids above them. Ids that a compaction has written into files are not read. What cannot be read is
-    reported by other checks. Raises `StorageError`."""
+    commit gives ids above them. Ids that a compaction has written into files are not read. With data evolution, files
+    for other columns of the same rows have the same ids, so nothing is checked. What cannot be read is told by other
+    checks. Raises `StorageError`."""
+    if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
+        return
     try:
         snapshot = SnapshotStore(table.storage).latest()
-        if snapshot is None or not table.options.value(ROW_TRACKING):
+        if snapshot is None:
             return
         manifests = ManifestStore(table.storage)
         files = [one.file for one in live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types)]
