@@ -205,6 +205,7 @@ def test_rows_that_waited_do_not_replace_what_was_written_after_the_table_got_bu
     (schemas / "schema-1").write_text(text.replace('"-2"', '"2"'))
     kit.write(table.location, [("a", 1, "newest")], identifier=9)
     table = PaimonTable.load(table.location)
+    assert {(one.code, one.cure) for one in problems(table)} == {("bucket-counts-differ", "Compact the table.")}
     with pytest.raises(UnsupportedFeature, match=r"dt=a/bucket-postpone was not compacted.*may be older"):
         table.compact()
     assert kit.found(table.location) == [("a", 1, "newest"), *(row for row in SEEN if row[0] == "b")]
