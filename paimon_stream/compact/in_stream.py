@@ -33,7 +33,7 @@ from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units,
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, bucket_of, depth
-from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError
+from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.merge.spec import FIRST_ROW
@@ -257,7 +257,7 @@ class StreamCompaction:
         return last is None or self._clock.now_millis() - last >= table.options.value(COMPACTION_INTERVAL)
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
-        def wrong(why: FormatError, file: ManifestEntry) -> None:
+        def wrong(why: PaimonStreamError, file: ManifestEntry) -> None:
             self._fail(bucket_of(file), why, full=full)
 
         limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)

@@ -167,7 +167,7 @@ class _Run:
         waits = any(isinstance(one, WaitingUnit) for one in found)
         return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
 
-    def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
+    def _wrong(self, why: PaimonStreamError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""
         self.failed.append(self.named(why, file))
 

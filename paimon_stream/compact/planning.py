@@ -15,7 +15,7 @@ from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.older_rows import RecordExpiry
 from paimon_stream.compact.rewrite import Distributor, KeyedRewriter, Rewriter
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, WaitingUnit, bucket_of, size_of
-from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
@@ -183,7 +183,7 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
 def plan_units(
     scan: Scan,
     runtime: Runtime,
-    wrong: Callable[[FormatError, ManifestEntry], object],
+    wrong: Callable[[PaimonStreamError, ManifestEntry], object],
     *,
     full: bool,
     early: bool = True,
@@ -192,8 +192,8 @@ def plan_units(
 ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
     """The units of the scan's files; with `only`, just those of these buckets. Without `early`,
     `compaction.optimization-interval` has not passed. With `waiting`, rows that wait for their buckets come first: if
-    there are any, there are no other units. Where keys or levels are wrong,
-    there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
+    there are any, there are no other units. Where keys or levels are wrong, or waiting rows may be older than those in
+    buckets, there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
     check_indexes(scan.table, scan.snapshot)
     options, spec = scan.table.options, scan.merge
     if spec is not None and scan.vectors:
@@ -208,7 +208,7 @@ def plan_units(
         return limits, [one for one in units if only is None or one.bucket in only]
     thresholds, types = keyed_limits(scan, runtime, early=early), [scan.schema.field(name).type for name in spec.keys]
     found: list[Unit] = []
-    if waiting and (units := _waiting(scan, only)):
+    if waiting and (units := _waiting(scan, only, wrong)):
         return thresholds, units
     for files in buckets(one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)):
         try:
@@ -220,12 +220,20 @@ def plan_units(
     return thresholds, found
 
 
-def _waiting(scan: Scan, only: Collection[Bucket] | None) -> list[Unit]:
-    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3)."""
+def _waiting(
+    scan: Scan, only: Collection[Bucket] | None, wrong: Callable[[PaimonStreamError, ManifestEntry], object]
+) -> list[Unit]:
+    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3). In a table
+    that is not postponed any more, writers have put rows into buckets meanwhile, which these rows must not replace."""
     units: list[Unit] = []
     default = max(scan.table.options.value(BUCKET), 0) or scan.table.options.value(POSTPONE_BUCKETS)
     for files in buckets(one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)):
         real = [one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition]
+        if real and not scan.table.is_postponed and max(map(_age, real))[0] >= min(map(_age, files))[0]:
+            text = "The rows that wait in it may be older than rows in buckets of its partition, and would replace them"
+            cure = "If they are newer, set bucket = -2, compact, and set it back. Else overwrite the partition."
+            wrong(UnsupportedFeature(f"{text}. {cure}"), files[0])
+            continue
         count = max((one.total_buckets for one in real), default=default)
         first = max((one.file.max_sequence_number for one in real), default=-1) + 1
         units.append(WaitingUnit(tuple(sorted(files, key=_age)), buckets=count, first=first))

@@ -283,13 +283,14 @@ class _HistoryCheck:
             totals.update(one.totals)
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
-            if files > 0 and total != POSTPONE_BUCKET:
+            if files > 0 and not (total == POSTPONE_BUCKET and self.shelf.table.is_postponed):
                 counts.setdefault(partition, set()).add(total)
         for partition, several in counts.items():
             if len(several) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
                 text = f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
-                self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
+                cure = "Compact the table." if POSTPONE_BUCKET in several else "Overwrite the partition."
+                self.found.error("bucket-counts-differ", text, root.path, cure)
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""

@@ -5,7 +5,7 @@ from paimon_stream.errors import FormatError, InvalidOption, NotFound, Unsupport
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, looks_up
-from paimon_stream.options import MERGE_ENGINE, ROW_TRACKING, Options
+from paimon_stream.options import DATA_EVOLUTION, MERGE_ENGINE, ROW_TRACKING, Options
 from paimon_stream.read.keyed import buckets, sections
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.row_ids import ROW_ID
@@ -59,10 +59,13 @@ def _report(table: Table, entry: ManifestEntry, lowest: int, found: Findings) ->
 
 def check_row_ids(table: Table, found: Findings) -> None:
     """Checks that each file has ids for its rows, no two files have the same, and the next commit gives ids above them
-    (table-kinds.md §5.1). Ids that a compaction has written into files are not read. Raises `StorageError`."""
+    (table-kinds.md §5.1). Ids that a compaction has written into files are not read. With data evolution, files may
+    have the same: they hold other columns of these rows. Raises `StorageError`."""
+    if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
+        return
     try:
         snapshot = SnapshotStore(table.storage).latest()
-        if snapshot is None or not table.options.value(ROW_TRACKING):
+        if snapshot is None:
             return
         files = [one.file for one in snapshot_files(table, snapshot)]
     except (FormatError, NotFound, UnsupportedFeature):

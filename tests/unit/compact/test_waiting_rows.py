@@ -12,7 +12,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.compact import rewrite
-from paimon_stream.errors import CommitUnknown, FormatError, NotFound, PaimonStreamError
+from paimon_stream.errors import CommitUnknown, FormatError, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
@@ -195,6 +195,23 @@ def test_rows_that_others_have_put_into_buckets_meanwhile_are_older(tmp_path: Pa
     assert ("a", 1, "late") in found and ("a", 9, "theirs") in found
     assert {one.total_buckets for one in kit.files(table.location) if b"a" in one.partition[-8:]} == {buckets}
     assert nothing_left(table) and not problems(table)
+
+
+def test_rows_that_waited_do_not_replace_what_was_written_after_the_table_got_buckets(tmp_path: Path) -> None:
+    """An ALTER has set a number of buckets. Rows of partition a have come to them since, none of b."""
+    table = made(tmp_path)
+    schemas = Path(table.location) / "schema"
+    text = (schemas / "schema-0").read_text().replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
+    (schemas / "schema-1").write_text(text.replace('"-2"', '"2"'))
+    kit.write(table.location, [("a", 1, "newest")], identifier=9)
+    table = PaimonTable.load(table.location)
+    assert {(one.code, one.cure) for one in problems(table)} == {("bucket-counts-differ", "Compact the table.")}
+    with pytest.raises(UnsupportedFeature, match=r"dt=a/bucket-postpone was not compacted.*may be older"):
+        table.compact()
+    assert kit.found(table.location) == [("a", 1, "newest"), *(row for row in SEEN if row[0] == "b")]
+    (schemas / "schema-2").write_text(text.replace('"id" : 1,\n  "fields"', '"id" : 2,\n  "fields"', 1))
+    PaimonTable.load(table.location).compact()
+    assert kit.found(table.location) == SEEN, "the rows that waited are taken for newer ones"
 
 
 def test_a_damaged_file_keeps_no_other_partition_waiting(tmp_path: Path) -> None:
