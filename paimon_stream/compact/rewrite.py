@@ -42,7 +42,6 @@ _NULL_CURE: Final = (
     "They are older than the constraint, or deletes have taken their values away. Make the column nullable, "
     "then compact again."
 )
-_PICKS: Final = 2
 _WAITING_BYTES: Final = 64 * 2**20
 """The rows that a thread holds while it distributes them to their buckets."""
 
@@ -196,10 +195,9 @@ class KeyedRewriter(Rewriter):
         changelog: list[DataFileMeta] = []
         try:
             self._carry_out(unit, live, written, changelog, share=1)
-            for _ in range(_PICKS - 1):
-                step = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
-                if step is not None:
-                    self._carry_out(step, live, written, changelog, share=0)
+            second = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
+            if second is not None:
+                self._carry_out(second, live, written, changelog, share=0)
         except BaseException:
             self._remove(written)
             raise

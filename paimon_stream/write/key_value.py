@@ -71,7 +71,7 @@ class KeyValueSettings:
 
     file: DataFileSettings
     keys: tuple[DataField, ...]
-    key_modes: tuple[StatsMode, ...]
+    key_mode: StatsMode
     keys_at: tuple[int, ...]
     values_at: int
 
@@ -114,7 +114,7 @@ class KeyValueSettings:
         thin = options.value(THIN_MODE)
         stored = key_value_schema(schema, thin=thin)
         keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
-        stats, key_modes = _modes(schema, keys, options, thin=thin)
+        stats, key_mode = _modes(schema, options, thin=thin)
         values_at = len(stored.fields) - len(schema.fields)
         keys_at = tuple(range(len(keys)))
         if thin:
@@ -130,7 +130,7 @@ class KeyValueSettings:
                 prefix=prefix,
             ),
             keys=keys,
-            key_modes=key_modes,
+            key_mode=key_mode,
             keys_at=keys_at,
             values_at=values_at,
         )
@@ -158,23 +158,21 @@ def _of_level(options: Options, level: int, changelog: bool) -> dict[str, tuple[
     return chosen
 
 
-def _modes(
-    schema: TableSchema, keys: Sequence[DataField], options: Options, *, thin: bool
-) -> tuple[StatsPlan, tuple[StatsMode, ...]]:
-    """The statistics modes of the table's columns and of the key columns (format.md §4.5). Keys have longer bounds,
-    except in Avro files."""
+def _modes(schema: TableSchema, options: Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
+    """The statistics modes of the table's columns, and that of the key columns (format.md §4.5). Keys have longer
+    bounds, except in Avro files."""
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
         key_mode = parse_mode(options.value(STATS_MODE))
-    names = {one.name for one in keys}
     if thin:
+        keys = schema.trimmed_primary_keys
         modes = tuple(
-            key_mode if one.name in names and f"fields.{one.name}.stats-mode" not in options else mode
+            key_mode if one.name in keys and f"fields.{one.name}.stats-mode" not in options else mode
             for one, mode in zip(plan.fields, plan.modes, strict=True)
         )
         plan = replace(plan, modes=modes)
-    return plan, tuple(key_mode for _ in keys)
+    return plan, key_mode
 
 
 class KeyValueWriter(BucketWriter):
@@ -216,7 +214,7 @@ class KeyValueWriter(BucketWriter):
         keyed = self._keyed
         key_stats, _ = encode_stats(
             [replace(one, type=replace(one.type, nullable=True)) for one in keyed.keys],
-            [mode.apply(columns[at]) for mode, at in zip(keyed.key_modes, keyed.keys_at, strict=True)],
+            [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at],
             False,
         )
         made = replace(
