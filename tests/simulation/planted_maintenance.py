@@ -8,9 +8,10 @@ from typing import Any
 
 from paimon_stream.commit import checks
 from paimon_stream.commit.overwrite import OverwriteSource
-from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
+from paimon_stream.maintenance import expire, orphans, rollback, rollback_target, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.needed import OtherBranches
 from paimon_stream.stream import evidence
 from paimon_stream.table import references
 from paimon_stream.table.references import References
@@ -50,7 +51,7 @@ def expiry_overlooks_tags(patch: Patch) -> None:
 
 @bug("Expiry overlooks branches.", "expirer", "brancher")
 def expiry_overlooks_branches(patch: Patch) -> None:
-    patch.setattr(expire_run, "branch_snapshots", lambda *given: [])
+    patch.setattr(OtherBranches, "look", lambda *given: None)
 
 
 @bug("Expiry deletes metadata that the next snapshot uses.", "expirer")
