@@ -184,7 +184,7 @@ class _Cleaner:
     searched: SearchedFolders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.storage = self.table.storage
+        self.storage = whole_of(self.table.storage)
         self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:

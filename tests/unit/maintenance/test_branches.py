@@ -242,6 +242,22 @@ def test_files_of_a_deleted_branch_are_orphans() -> None:
     audit(case)
 
 
+def test_orphans_of_main_and_of_all_branches_are_found_from_each_branch() -> None:
+    strays = [
+        f"{folder}{path}" for folder in ("", "branch/branch-x/") for path in ("snapshot/.s", "_paimon_stream/.n.tmp")
+    ]
+    for name in (None, "x", "y"):
+        case, _ = made()
+        create_branch(case.bench.table, "y", runtime=case.bench.runtime)
+        for path in strays:
+            case.bench.storage.write(path, b"x")
+        case.bench.clock.sleep(7200)
+        opened = case if name is None else on(case, name)
+        remove_orphan_files(opened.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime)
+        assert not [path for path in strays if case.bench.storage.exists(path)]
+        audit(case)
+
+
 # -- which files stay ---------------------------------------------------------------------------------
 
 
