@@ -3,7 +3,7 @@ failure. Then a new committer starts, as after a restart, and the table is audit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,9 +13,9 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.format.commit_message import CommitMessage
+from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
-from tests.kits.places import following
 
 BATCH = 7
 
@@ -84,19 +84,6 @@ def grown(bench: Bench, commits: int) -> Case:
 
 
 CASES = [empty_table, second_commit, fixed_buckets, merging, full_merging, lost_race]
-
-
-def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
-    """A fresh table for each operation of its commit, which then fails. Ends with a run without a failure."""
-    at = 0
-    fired = True
-    while fired:
-        at = following(at)
-        case = make()
-        storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
-        yield case, storage
-        fired = storage.fired
-    assert at > 10, "a commit has more operations than that"
 
 
 def commit(case: Case, storage: FaultyStorage) -> Published | BaseException | None:

@@ -19,7 +19,7 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
-from tests.crash.test_overwrite_faults import attempts
+from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.keyed import write_changes

@@ -6,7 +6,6 @@ its own."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +14,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.storage.base import Storage
+from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
@@ -23,18 +23,6 @@ from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped
 
 FAULTS = {kind: ALL_FAULTS[kind] for kind in ("before", "refused", "killed before", "killed after")}
-
-
-def attempts(fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
-    """A fresh table for each operation, which then fails. Ends with a run without a failure."""
-    at, fired = 0, True
-    while fired:
-        at = following(at)
-        case = Case.make()
-        storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
-        yield case, storage
-        fired = storage.fired
-    assert at > 3
 
 
 def test_a_run_without_faults_leaves_only_what_is_needed() -> None:
@@ -59,7 +47,7 @@ def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
     clean = Case.make()
     clean.expire()
     wanted = clean.files()
-    for case, storage in attempts(fault):
+    for case, storage in attempts(Case.make, fault, least=3):
         live = case.bench.live_names()
         failed = tried(lambda case=case, storage=storage: case.expire(storage))
         case.audit(live)
@@ -76,7 +64,7 @@ def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict[str, object]) -> None:
-    for case, storage in attempts(fault):
+    for case, storage in attempts(Case.make, fault, least=3):
         live = case.bench.live_names()
         case.expire()
         bench = case.bench

@@ -20,9 +20,9 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
+from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
-from tests.kits.places import following
 
 BATCH = 7
 
@@ -104,18 +104,6 @@ CASES = [
     *((make, "killed after") for make in (static, clearing, rescaling)),
     (raced, "killed after"),
 ]
-
-
-def attempts(make: Callable[[], Any], fault: Mapping[str, Any], least: int = 10) -> Iterator[tuple[Any, FaultyStorage]]:
-    """A fresh table for each operation, which then fails. Ends with a run in which nothing failed."""
-    at, fired = 0, True
-    while fired:
-        at = following(at)
-        case = make()
-        storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])
-        yield case, storage
-        fired = storage.fired
-    assert at > least, "there are more operations than that"
 
 
 @pytest.mark.parametrize(("make", "fault"), CASES)

@@ -29,7 +29,8 @@ from paimon_stream.table.references import histories, names_in_use
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
-from tests.kits.faults import FAULTS, Fault, FaultyStorage
+from tests.kits.attempts import attempts
+from tests.kits.faults import FAULTS
 from tests.kits.maintained import TEMPLATE, Case, built, tried
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
@@ -76,18 +77,6 @@ def states_of(case: Case) -> Iterator[list[str]]:
     for one in map(bench.snapshots.get, bench.snapshots.ids()):
         metas = bench.manifests.base_and_delta(one)
         yield sorted(e.file.file_name for e in live_files(bench.manifests, metas, bench.table.partition_types))
-
-
-def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
-    """A fresh table for each operation, which then fails. Ends with a run without a failure."""
-    at, fired = 0, True
-    while fired:
-        at = following(at)
-        case = make()
-        storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
-        yield case, storage
-        fired = storage.fired
-    assert at > 3
 
 
 # -- names and locations ------------------------------------------------------------------------------
@@ -174,7 +163,7 @@ def test_an_empty_branch_has_all_schemas_and_no_snapshot() -> None:
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
 @pytest.mark.parametrize("tag", [None, "kept"])
 def test_a_creation_that_failed_anywhere_leaves_no_branch_or_a_whole_one(fault: dict[str, object], tag: str) -> None:
-    for case, storage in attempts(Case.make, fault):
+    for case, storage in attempts(Case.make, fault, least=3):
         tried(lambda c=case, s=storage: create_branch(c.bench.on(s), "x", tag, runtime=c.bench.runtime))  # type: ignore[misc]
         audit(case)
         if "x" in read_branches(case.bench.storage):
@@ -190,7 +179,7 @@ def test_a_creation_that_failed_anywhere_leaves_no_branch_or_a_whole_one(fault: 
 
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
 def test_a_deletion_that_failed_anywhere_leaves_the_branch_or_none(fault: dict[str, object]) -> None:
-    for case, storage in attempts(lambda: made()[0], fault):
+    for case, storage in attempts(lambda: made()[0], fault, least=3):
         live = case.bench.live_names()
         tried(lambda c=case, s=storage: delete_branch(c.bench.on(s), "x"))  # type: ignore[misc]
         audit(case)
@@ -216,7 +205,7 @@ def test_a_deletion_that_was_killed_anywhere_on_a_disk_stops_no_orphan_removal(t
         create_branch(case.bench.table, "x", "kept", runtime=case.bench.runtime)
         return case
 
-    for case, storage in attempts(make, KILLS["killed before"]):
+    for case, storage in attempts(make, KILLS["killed before"], least=3):
         tried(lambda c=case, s=storage: delete_branch(c.bench.on(s), "x"))  # type: ignore[misc]
         audit(case)
         delete_branch(case.bench.table, "x")
@@ -391,7 +380,7 @@ def test_a_fast_forward_that_failed_anywhere_is_completed_by_the_next(fault: dic
             branch.compact(["f200", "f201"], "big-200")
         return case
 
-    for case, storage in attempts(make, fault):
+    for case, storage in attempts(make, fault, least=3):
         live, theirs = case.bench.live_names(), on(case, "x").bench.live_names()
         states = {tuple(live), tuple(theirs)}
         for one in (case, on(case, "x")):
