@@ -49,9 +49,7 @@ from paimon_stream.options import (
 from paimon_stream.read.scan import Scan, scan_of
 from paimon_stream.reports import silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.table.live import live_files
-from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_spec import PartitionFilter
+from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -208,8 +206,7 @@ class StreamCompaction:
         Reads the manifests of the newest snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`."""
         snapshot = SnapshotStore(table.storage).latest()
         if snapshot is not None:
-            manifests, types = ManifestStore(table.storage), table.partition_types
-            files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
+            files = snapshot_files(table, snapshot)
             below = top_level(table.options) if table.options.value(CHANGELOG_PRODUCER) == "full-compaction" else 1
             self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
         self._knows_earlier = True

@@ -114,8 +114,8 @@ class Rewriter:
         except BaseException as why:
             self._remove(writer.abort(why))
             raise
-        files = tuple(replace(one, write_cols=self._write_columns) for one in files)
-        return Rewritten(unit, _numbered(files, unit.files[0].file.min_sequence_number), vectors=self._applied(unit))
+        made = _numbered(files, unit.files[0].file.min_sequence_number, self._write_columns)
+        return Rewritten(unit, made, vectors=self._applied(unit))
 
     def _applied(self, unit: Unit) -> dict[str, Vector]:
         """The deletion vectors of the unit's files."""
@@ -161,12 +161,13 @@ class Rewriter:
             _LOG.warning("%s of a compaction that was given up stays as an orphan: %s", path, why)
 
 
-def _numbered(files: Iterable[DataFileMeta], first: int) -> tuple[DataFileMeta, ...]:
-    """The files with sequence numbers that run on over all of them from the first input's (RC3.2)."""
+def _numbered(files: Iterable[DataFileMeta], first: int, columns: tuple[str, ...] | None) -> tuple[DataFileMeta, ...]:
+    """The files with sequence numbers that run on over all of them from the first input's (RC3.2). `columns` are their
+    written columns, if these are not the table's."""
     made = []
     for file in files:
         last = first + file.row_count - 1
-        made.append(replace(file.numbered(first, last), file_source=FileSource.COMPACT))
+        made.append(replace(file.numbered(first, last), file_source=FileSource.COMPACT, write_cols=columns))
         first = last + 1
     return tuple(made)
 

@@ -22,7 +22,7 @@ written again is young, and names are used once.
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import compress, groupby
@@ -111,7 +111,8 @@ def remove_orphan_files(
 ) -> OrphanReport:
     """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
     says. Raises the same errors. A file that cannot be deleted is counted and logged."""
-    used, running = whole_of(table.storage), runtime or system()
+    table, running = replace(table, storage=whole_of(table.storage)), runtime or system()
+    used = table.storage
     age = _age(older_than, used.location)
     if not dry_run:
         for one in histories(used):
@@ -184,7 +185,7 @@ class _Cleaner:
     searched: SearchedFolders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.storage = whole_of(self.table.storage)
+        self.storage = self.table.storage
         self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:

@@ -152,6 +152,7 @@ class _Reader:
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
         self._columns = tuple(columns)
+        self._tracked = ROW_ID_COLUMN in self._columns
         schema, schemas = scan.schema, SchemaStore(scan.table.storage)
         self._schema = cache(lambda id_: schema if id_ == schema.id else schemas.get(id_))
         self._arrow = arrow_schema(columns)
@@ -176,7 +177,7 @@ class _Reader:
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
-                if ROW_ID_COLUMN in self._columns:
+                if self._tracked:
                     batch = fill_row_ids(batch, entry.file, rows)
             first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
             if first < end:
