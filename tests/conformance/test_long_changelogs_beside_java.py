@@ -45,7 +45,7 @@ def files(table: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("producer", ["none", "input", "lookup", "append"])
+@pytest.mark.parametrize("producer", ["none", "lookup", "append"])
 def test_both_engines_keep_the_same_files_and_go_on_with_what_the_other_left(
     java: Any, tmp_path: Path, producer: str
 ) -> None:
