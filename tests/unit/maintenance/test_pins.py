@@ -9,14 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.errors import (
-    CommitContended,
-    InvalidOption,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
