@@ -14,7 +14,7 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import consumers
-from paimon_stream.maintenance.expire_run import CHANGELOG_RETENTION, Cleaner, changelog_outlives
+from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import (
     CONSUMER_CHANGELOG_ONLY,
@@ -33,6 +33,7 @@ from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import OWN_FOLDER, user_folder
+from paimon_stream.table.option_rules import changelog_outlives, of_changelogs
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -216,8 +217,7 @@ def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: 
     ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
-    own = {of.key: table.options[one.key] for one, of in CHANGELOG_RETENTION if table.options.is_set(one)}
-    options = Options({**table.options, **own})
+    options = of_changelogs(table.options)
     most = options.value(SNAPSHOT_NUM_RETAINED_MAX)
     end = _end(options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id)
     gone: list[int] = []

@@ -52,35 +52,19 @@ from paimon_stream.maintenance.needed import (
 )
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import (
-    CHANGELOG_NUM_RETAINED_MAX,
-    CHANGELOG_NUM_RETAINED_MIN,
-    CHANGELOG_PRODUCER,
-    CHANGELOG_TIME_RETAINED,
-    CLEAN_EMPTY_DIRECTORIES,
-    FILE_OPERATION_THREADS,
-    SNAPSHOT_NUM_RETAINED_MAX,
-    SNAPSHOT_NUM_RETAINED_MIN,
-    SNAPSHOT_TIME_RETAINED,
-    Options,
-)
+from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-CHANGELOG_RETENTION: Final = (
-    (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
-    (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
-    (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
-)
-"""The options of long-lived changelogs, each with that of snapshots from which it takes its default."""
 _CHUNK: Final = 1000
 _SMALL: Final = 1 << 16
 _READERS: Final = 4
@@ -539,11 +523,6 @@ class Cleaner:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
             except FormatError as why:
                 self.remover.pass_over(why)
-
-
-def changelog_outlives(options: Options) -> bool:
-    """Whether the table keeps changelog longer than snapshots, which is where one of its options is larger."""
-    return any(options.is_set(one) and options.value(one) > options.value(of) for one, of in CHANGELOG_RETENTION)
 
 
 def _is_pinned(storage: Storage) -> bool:
