@@ -1,14 +1,41 @@
 """Merges a column by its rule, given the action of each row, for all keys at once."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
-from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
+from paimon_stream.merge.functions import DELETE, INSERT, RETRACTABLE, ColumnRule
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, KeyRuns, RowActions, picked
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.numbers import multiplied, summed
 from paimon_stream.merge.order import Flags, Ints, ranks
+from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+
+
+def merged_columns(
+    spec: MergeSpec,
+    columns: Mapping[str, pa.Array],
+    runs: KeyRuns,
+    newest: Ints,
+    deleted: Flags,
+    actions_of: Callable[[str, ColumnRule], RowActions],
+) -> list[pa.Array]:
+    """The columns with one row per key: each column with a rule as its rows' actions say, the others from the row at
+    the key's place in `newest`. `deleted` are the keys whose row is a -D. Raises what `folded` raises."""
+    made = []
+    for name, column in columns.items():
+        rule = spec.rules.get(name)
+        if name == KIND:
+            made.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
+        elif name == SEQUENCE:
+            made.append(picked(column, runs, newest).fill_null(0))
+        elif rule is None:
+            made.append(picked(column, runs, newest))
+        else:
+            made.append(folded(spec.table, name, column, rule, actions_of(name, rule)))
+    return made
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
