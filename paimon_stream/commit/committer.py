@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, adds_old_files, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
-from paimon_stream.commit.attempts import Attempts
+from paimon_stream.commit.attempts import Attempts, Patience
 from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
@@ -30,7 +30,6 @@ from paimon_stream.commit.request import (
     Published,
     Superseded,
 )
-from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from paimon_stream.commit.retry import Patience
+from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
