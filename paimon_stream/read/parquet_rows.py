@@ -1,9 +1,5 @@
-"""Parquet files, batch by batch (format.md §7.4).
-
-Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. Then it is impossible to
-say whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
-nanoseconds. So Arrow is shown a footer that declares such columns as twelve bytes, which they are, and the
-bytes are decoded here: eight bytes of nanoseconds, four of the Julian day.
+"""Parquet files, batch by batch (format.md §7.4). docs/architecture.md ("Parquet files") says why INT96 timestamps are
+decoded here.
 """
 
 from collections.abc import Iterator, Sequence
