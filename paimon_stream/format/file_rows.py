@@ -235,8 +235,13 @@ def encode_index_file(file: IndexFileMeta) -> bytes:
     covered = file.global_index
     if covered is not None and covered.source_meta is not None:
         raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
+    return encode_row(_INDEX[11], index_values(file))
+
+
+def index_values(file: IndexFileMeta) -> tuple[Any, ...]:
+    """The values that `index_file_of` takes, without the source metadata of a global index."""
     values = (file.index_type, file.file_name, file.file_size, file.row_count, file.deletions, file.external_path)
-    return encode_row(_INDEX[11], (*values, None if covered is None else covered[:-1]))
+    return *values, None if file.global_index is None else file.global_index[:-1]
 
 
 def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
