@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "expire": ("snapshots", "Expire old snapshots and delete their files."),
     "orphans": ("orphans", "Find or delete files that nothing refers to."),
     "tag": ("tags", "List, create and delete tags."),
-    "branch": ("branches", "List, create and delete branches."),
+    "branch": ("tags", "List, create and delete branches."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
     "recommit": ("query", "Commit a batch again that another engine replaced."),
     "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),

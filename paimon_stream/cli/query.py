@@ -5,10 +5,9 @@ from typing import Final
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import users
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import Answer, Column, Listing
 from paimon_stream.cli.snapshots import nobody
 from paimon_stream.cli.text import count, iso, moment, ranges, size
 

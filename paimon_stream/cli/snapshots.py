@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
-from paimon_stream.cli.output import Answer, say
+from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment
 from paimon_stream.errors import FormatError
