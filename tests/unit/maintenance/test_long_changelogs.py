@@ -56,6 +56,19 @@ def test_changelogs_keep_the_files_with_their_rows_until_they_expire_themselves(
     assert [one for one in verify(case.bench.table, sample=0).findings if one.severity == "error"] == []
 
 
+def test_verify_finds_what_a_changelog_misses() -> None:
+    case = Case.long()
+    case.expire()
+    bench = case.bench
+    delete_tag(bench.table, "kept", runtime=bench.runtime)
+    assert verify(bench.table, sample=0).checked["changelogs"] == 2
+    bench.storage.delete("dt=a/bucket-0/f3")
+    bench.storage.write("changelog/changelog-4", b"{")
+    found = {(one.code, one.path) for one in verify(bench.table, sample=0).findings if one.severity == "error"}
+    broken, missing = "changelog/changelog-4", "dt=a/bucket-0/f3"
+    assert found == {("changelog-broken", broken), ("file-missing", missing)}
+
+
 def test_a_tag_whose_changelogs_are_gone_goes_with_its_files() -> None:
     case = Case.long()
     for number in range(10, 14):
