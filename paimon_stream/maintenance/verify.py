@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -149,11 +149,8 @@ class _HistoryCheck:
             if one.changelog_manifest_list is None:
                 if not self.shelf.storage.exists(manifest_path(one.delta_manifest_list)):
                     continue  # the table has its changes in the changelogs of other snapshots
-                as_changes: dict[str, Any] = {
-                    "changelog_manifest_list": one.delta_manifest_list,
-                    "changelog_record_count": None,
-                }
-                root = replace(root, snapshot=replace(one, **as_changes))
+                one = replace(one, changelog_manifest_list=one.delta_manifest_list, changelog_record_count=None)
+                root = replace(root, snapshot=one)
             self._while_there(root, partial(self._check_changelog, root))
 
     def _while_there(self, root: Root, check: Callable[[], _T]) -> _T | None:
