@@ -16,6 +16,7 @@ from paimon_stream.maintenance.tags import delete_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.options import Options
 from paimon_stream.storage.branch import branch_storage
+from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 from tests.kits.maintained import Case
@@ -24,6 +25,13 @@ from tests.kits.maintained import Case
 def kept(case: Case) -> tuple[list[int], set[str]]:
     """The long-lived changelogs, and the data files."""
     return ChangelogStore(case.bench.storage).ids(), data(case.bench)
+
+
+def are_whole(case: Case) -> bool:
+    """Whether all manifests of the long-lived changelogs exist."""
+    store, manifests = ChangelogStore(case.bench.storage), case.bench.manifests
+    metas = [meta for one in store.ids() for meta in manifests.base_and_delta(store.get(one))]
+    return case.files() >= {manifest_path(meta.file_name) for meta in metas}
 
 
 def data(bench: Bench) -> set[str]:
@@ -46,12 +54,18 @@ def test_changelogs_keep_the_files_with_their_rows_until_they_expire_themselves(
     assert cleaned(case.bench) == 0
     delete_tag(case.bench.table, "kept", runtime=case.bench.runtime)
     assert "f2" in data(case.bench)
+    assert are_whole(case)
     for number in range(10, 14):
         case.append(number)
     assert case.expire().changelogs == (4, 5, 6, 7)
     assert kept(case)[0] == [8, 9]
+    assert are_whole(case)
     assert {"f2", "f3"}.isdisjoint(data(case.bench))
     assert {"f10", "f11", "big-3"} <= data(case.bench)
+    for number in range(14, 20):  # now and then a commit merges manifests that changelogs still have
+        case.append(number)
+        case.expire()
+        assert are_whole(case)
     assert cleaned(case.bench) == 0
     assert [one for one in verify(case.bench.table, sample=0).findings if one.severity == "error"] == []
 
@@ -120,6 +134,7 @@ def test_a_snapshot_beside_the_lineage_neither_replaces_a_changelog_nor_takes_fi
             bench.storage.write(path, wrong.bench.storage.read(path))
     live = bench.live_names()
     case.expire()
+    delete_tag(bench.table, "kept", runtime=bench.runtime)
     right = ChangelogStore(bench.storage).find(5)
     bench.storage.write("snapshot/snapshot-5", encode_snapshot(stray))
     case.expire()
