@@ -7,7 +7,7 @@ from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
 from paimon_stream.format.avro_records import read_records
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.entries import FileIdentity, FileKind, FileSource, ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
@@ -139,7 +139,7 @@ def changelog_needs(storage: Storage, manifests: ManifestStore, changelog: Snaps
     if changelog.changelog_manifest_list is None:  # else they are in files of their own, which nobody else has
         with suppress(CorruptMetadata):
             for entry in (entry for meta in manifests.delta(changelog) for entry in manifests.read(meta)):
-                if entry.kind is FileKind.ADD:
+                if entry.kind is FileKind.ADD and entry.file.file_source != FileSource.COMPACT:
                     files.update((entry.file.file_name, *entry.file.extra_files))
     return names, files
 

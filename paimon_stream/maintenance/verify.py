@@ -19,6 +19,7 @@ from paimon_stream.errors import FormatError, InvalidOption, NotFound, Unsupport
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
@@ -147,8 +148,10 @@ class _HistoryCheck:
         for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
             one = root.snapshot
             if one.changelog_manifest_list is None:
-                if not self.shelf.storage.exists(manifest_path(one.delta_manifest_list)):
-                    continue  # the table has its changes in the changelogs of other snapshots
+                if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(
+                    manifest_path(one.delta_manifest_list)
+                ):
+                    continue  # it changed no row, or the table has its changes in the changelogs of other snapshots
                 one = replace(one, changelog_manifest_list=one.delta_manifest_list, changelog_record_count=None)
                 root = replace(root, snapshot=one)
             self._while_there(root, partial(self._check_changelog, root))
