@@ -150,11 +150,10 @@ class _Rollback:
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(
-                f"{self.storage.location}: the rollback to snapshot {self.kept.id} stopped, because another "
-                f"one has taken over. {gone} Look at the table before you roll back again.",
-                table=self.storage.location,
+                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {gone} Look at "
+                "the table before you roll back again.",
                 snapshot=self.kept.id,
-            )
+            ).of_table(self.storage.location)
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -238,11 +237,10 @@ def _refuse_links(storage: Storage) -> None:
     for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, _CHANGELOG):
         if storage.is_link(folder):
             raise StorageError(
-                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
-                "the table cannot be rolled back. Nothing was changed. Move the folder to where the link is.",
+                f"the folder {folder} is a symbolic link, and nothing is deleted through links, so the table cannot "
+                "be rolled back. Nothing was changed. Move the folder to where the link is.",
                 path=f"{storage.location}/{folder}",
-                table=storage.location,
-            )
+            ).of_table(storage.location)
 
 
 def _changelogs(storage: Storage) -> list[int]:

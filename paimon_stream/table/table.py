@@ -280,10 +280,9 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         check_grown(table, merged)
         if digest is not None and schemas.first_digest() != digest:
             raise TableReplaced(
-                f"{table.location}: the table was dropped and created again while columns of the rows were being "
-                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
-                table=table.location,
-            )
+                "the table was dropped and created again while columns of the rows were being merged into its schema. "
+                "Nothing was published. Start the query again: it judges the new table."
+            ).of_table(table.location)
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
@@ -293,11 +292,10 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
     raise CommitContended(
-        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
-        "being merged into it. Nothing was written. Try again when they are done.",
-        table=table.location,
+        f"others changed the schema {_ATTEMPTS} times while the columns of the rows were being merged into it. "
+        "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
-    )
+    ).of_table(table.location)
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
