@@ -237,10 +237,11 @@ def _refuse_links(storage: Storage) -> None:
     for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, _CHANGELOG):
         if storage.is_link(folder):
             raise StorageError(
-                f"the folder {folder} is a symbolic link, and nothing is deleted through links, so the table cannot "
-                "be rolled back. Nothing was changed. Move the folder to where the link is.",
+                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
+                "the table cannot be rolled back. Nothing was changed. Move the folder to where the link is.",
                 path=f"{storage.location}/{folder}",
-            ).of_table(storage.location)
+                table=storage.location,
+            )
 
 
 def _changelogs(storage: Storage) -> list[int]:

@@ -280,9 +280,10 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         check_grown(table, merged)
         if digest is not None and schemas.first_digest() != digest:
             raise TableReplaced(
-                "the table was dropped and created again while columns of the rows were being merged into its schema. "
-                "Nothing was published. Start the query again: it judges the new table."
-            ).of_table(table.location)
+                f"{table.location}: the table was dropped and created again while columns of the rows were being "
+                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
+                table=table.location,
+            )
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
