@@ -43,9 +43,9 @@ class PaimonStreamError(Exception):
         """The same error, naming the table if it did not yet."""
         return self if table in self.message else self.of_table(table)
 
-    def of_table(self: Error, table: str) -> Error:
-        """The same error, with the table's location before its text and in its context."""
-        return type(self)(f"{table}: {self.pattern}", **{"table": table, **self.context})
+    def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
+        """The same error, with the table's location in its context and before its text, or as the `subject` of it."""
+        return type(self)(f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context})
 
 
 @contextmanager

@@ -89,17 +89,15 @@ def _check(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
         raise UnsupportedFeature(
-            f"{table.location} has a primary key, and rows are deleted by their keys there. Append rows with these "
-            "keys and an operation column that says -D.",
-            table=table.location,
-        )
+            "has a primary key, and rows are deleted by their keys there. Append rows with these keys and an "
+            "operation column that says -D."
+        ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
         raise UnsupportedFeature(
-            f"{table.location} has no deletion vectors, and this release does not rewrite files to delete rows. "
-            f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
-            table=table.location,
+            "has no deletion vectors, and this release does not rewrite files to delete rows. Overwrite the "
+            f"partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
             option=DELETION_VECTORS.key,
-        )
+        ).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,12 +228,11 @@ def _refuse_long_changelog(table: Table, dry_run: bool) -> None:
         if not dry_run:  # notes of before the options were set so would refuse tags for ever
             ExpiringNotes(table.storage).abandon(f"{longer!r} is above {shorter!r}")
         raise UnsupportedFeature(
-            f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
-            f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "
-            f"it, or set {longer!r} no higher than {shorter!r}.",
-            table=table.location,
+            f"keeps its changelog longer than its snapshots: {longer!r} is above {shorter!r}. This release cannot "
+            f"expire such a table. Nothing was deleted. Let Paimon expire it, or set {longer!r} no higher than "
+            f"{shorter!r}.",
             option=longer,
-        )
+        ).of_table(table.location, subject=True)
 
 
 def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:

@@ -65,10 +65,9 @@ def rebuild_index(
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
         raise UnsupportedFeature(
-            f"{table.location} has no hash index, because only tables with a primary key and dynamic buckets "
-            f"({BUCKET.key} = -1) have one, so there is nothing to rebuild.",
-            table=table.location,
-        )
+            f"has no hash index, because only tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have "
+            "one, so there is nothing to rebuild."
+        ).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
     for tried in count():

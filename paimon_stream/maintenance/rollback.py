@@ -187,11 +187,10 @@ class _Rollback:
                 self.storage.delete(snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
         raise CommitContended(
-            f"{self.storage.location} could not be rolled back to snapshot {self.kept.id}: a writer keeps "
-            "committing. Stop it, and roll back again. Until then nothing expires.",
-            table=self.storage.location,
+            f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. Stop it, and roll back "
+            "again. Until then nothing expires.",
             snapshot=self.kept.id,
-        )
+        ).of_table(self.storage.location, subject=True)
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]

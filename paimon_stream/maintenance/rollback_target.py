@@ -54,11 +54,8 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
                 return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
     raise NotFound(
-        f"{storage.location} has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list "
-        "the existing ones.",
-        table=storage.location,
-        target=target,
-    )
+        f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones.", target=target
+    ).of_table(storage.location, subject=True)
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:

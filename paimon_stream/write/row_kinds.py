@@ -209,11 +209,10 @@ class KindRules:
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
         raise BadRowKind(
-            f"{self.table} cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. "
-            "Set ignore-delete, or another option of the merge engine that says what a delete means.",
-            table=self.table,
+            f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. Set "
+            "ignore-delete, or another option of the merge engine that says what a delete means.",
             count=int(rows.sum()),
-        )
+        ).of_table(self.table, subject=True)
 
 
 def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
