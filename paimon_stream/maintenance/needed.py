@@ -105,11 +105,10 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
-            f"{snapshots.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
-            f"on it: a paused writer created it again after its id had expired. Nothing was changed.{later}",
-            table=snapshots.location,
+            f"snapshot {wanted.id} is no part of the table. The next one was not built on it: a paused writer created "
+            f"it again after its id had expired. Nothing was changed.{later}",
             snapshot=wanted.id,
-        )
+        ).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:

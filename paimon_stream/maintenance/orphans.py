@@ -116,13 +116,11 @@ def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
         raise InvalidOption(
-            f"{location}: older_than is {older_than!s}, less than an hour: files that a writer is about to "
-            "commit would count as orphans. Nothing was deleted. Give an age of an hour or more, longer "
-            "than your longest batch takes.",
+            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would count as "
+            "orphans. Nothing was deleted. Give an age of an hour or more, longer than your longest batch takes.",
             option="older_than",
             value=str(older_than),
-            table=location,
-        )
+        ).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
@@ -185,12 +183,10 @@ class _Cleaner:
             if why is None:
                 continue
             raise CorruptMetadata(
-                f"{history.location}: {why}. Snapshots seem to be lost, and then the files of their "
-                "rows would count as orphans. Nothing was deleted. Restore the snapshot files from a "
-                "backup; if only the hint is wrong, run repair-hints.",
+                f"{why}. Snapshots seem to be lost, and then the files of their rows would count as orphans. Nothing "
+                "was deleted. Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints.",
                 path=f"{history.location}/{SNAPSHOT_FOLDER}",
-                table=history.location,
-            )
+            ).of_table(history.location)
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)

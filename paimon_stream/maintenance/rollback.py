@@ -150,11 +150,10 @@ class _Rollback:
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(
-                f"{self.storage.location}: the rollback to snapshot {self.kept.id} stopped, because another "
-                f"one has taken over. {gone} Look at the table before you roll back again.",
-                table=self.storage.location,
+                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {gone} Look at "
+                "the table before you roll back again.",
                 snapshot=self.kept.id,
-            )
+            ).of_table(self.storage.location)
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return

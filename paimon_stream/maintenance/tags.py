@@ -207,7 +207,7 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
         )
     else:
         return
-    raise InvalidOption(f"{location}: {why}", option="name", value=name, table=location)
+    raise InvalidOption(why, option="name", value=name).of_table(location)
 
 
 def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
@@ -246,11 +246,10 @@ def _why_not_whole(
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
-            f"{storage.location}: an expiry is in progress or was interrupted, and only tags keep snapshot "
-            f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
-            table=storage.location,
+            f"an expiry is in progress or was interrupted, and only tags keep snapshot {snapshot.id}. Nothing was "
+            "tagged. Run expire_snapshots, then create the tag again.",
             snapshot=snapshot.id,
-        )
+        ).of_table(storage.location)
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):

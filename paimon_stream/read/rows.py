@@ -140,12 +140,11 @@ def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[S
     except FormatError as wrong:
         table = scan.table.location
         raise FormatError(
-            f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
-            f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
-            "on the JVM, or roll it back to a snapshot without these files.",
-            table=table,
+            f"the keys that a manifest gives for a file cannot be read: {wrong.message} Files of bucket "
+            f"{files[0].bucket} cannot be merged without them. Read the table with an engine on the JVM, or roll it "
+            "back to a snapshot without these files.",
             bucket=files[0].bucket,
-        ) from None
+        ).of_table(table) from None
 
 
 class _Reader:

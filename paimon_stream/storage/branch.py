@@ -120,11 +120,10 @@ def check_branch(name: str, location: str) -> None:
     """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
         raise InvalidOption(
-            f"{location}: the name of the branch is not allowed. It is neither empty nor main nor only digits, fits "
-            "into the name of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
+            "the name of the branch is not allowed. It is neither empty nor main nor only digits, fits into the name "
+            "of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
             option="branch",
-            table=location,
-        )
+        ).of_table(location)
 
 
 def split_location(location: str) -> tuple[str, str | None]:

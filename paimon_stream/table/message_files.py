@@ -40,12 +40,11 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
             why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
             raise FormatError(
-                f"{location}: a commit message does not fit the table, so nothing of it was published or "
-                f"deleted: {why} Its writer or the bytes are wrong: write its files again.",
-                table=location,
+                f"a commit message does not fit the table, so nothing of it was published or deleted: {why} Its "
+                "writer or the bytes are wrong: write its files again.",
                 partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
                 bucket=message.bucket,
-            ) from None
+            ).of_table(location) from None
 
 
 def _check_file(file: DataFileMeta) -> None:

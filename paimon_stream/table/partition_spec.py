@@ -84,19 +84,16 @@ def parse_partition(
     """
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
-            f"{table}: A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'.",
-            table=table,
-        )
+            f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
+        ).of_table(table)
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
         raise IncompatibleSchema(
-            f"{table}: {unknown[0]!r} is not a partition column. The partition columns are: {known}.",
-            column=unknown[0],
-            table=table,
-        )
+            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.", column=unknown[0]
+        ).of_table(table)
     in_path = isinstance(given, str)
     values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
     return PartitionSpec(fields, values, default_name)
@@ -105,18 +102,15 @@ def parse_partition(
 def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
-        raise IncompatibleSchema(
-            f"{table}: {path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'.", table=table
-        )
+        text = f"{path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
+        raise IncompatibleSchema(text).of_table(table)
     values: dict[str, Any] = {}
     for escaped, _, value in parts:
         name, text = unescape(escaped), unescape(value)
         if name in values:
             raise IncompatibleSchema(
-                f"{table}: {path!r} names the column {name!r} twice. Give each column one value.",
-                column=name,
-                table=table,
-            )
+                f"{path!r} names the column {name!r} twice. Give each column one value.", column=name
+            ).of_table(table)
         values[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
     return values
 
@@ -129,12 +123,11 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
     made = partition_value(one.type, given, in_path=in_path)
     if made is None:
         raise InvalidData(
-            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
+            f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
             f"{expected_form(one.type)}",
             column=one.name,
             value=given,
-            table=table,
-        )
+        ).of_table(table)
     return made
 
 

@@ -293,11 +293,10 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
     raise CommitContended(
-        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
-        "being merged into it. Nothing was written. Try again when they are done.",
-        table=table.location,
+        f"others changed the schema {_ATTEMPTS} times while the columns of the rows were being merged into it. "
+        "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
-    )
+    ).of_table(table.location)
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:

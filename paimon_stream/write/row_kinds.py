@@ -86,10 +86,8 @@ class Operations:
         else:
             wrong = "have no such column. Select it beside the table's columns"
         raise IncompatibleSchema(
-            f"{table}: {OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.",
-            table=table,
-            column=self.column,
-        )
+            f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.", column=self.column
+        ).of_table(table)
 
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
