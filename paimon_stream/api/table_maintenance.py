@@ -59,8 +59,9 @@ class TableMaintenance(LoadedTable):
         Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be
         deleted. `remove_orphan_files` must guess by age and is therefore a dry run by default.
 
-        Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
-        `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
+        Where changelogs outlive their snapshots, they are kept, and expire by the `changelog.*` options of the table.
+
+        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
         """
         given = self._given
         retain_max = given.whole("retain_max", retain_max, optional=True)

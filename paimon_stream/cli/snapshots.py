@@ -158,10 +158,13 @@ def expire(
         files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
         verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
         said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
+    if report.changelogs:
+        many = count(len(report.changelogs), "changelog")
+        said += f" {many} that had outlived snapshots {'expired' if yes else 'would expire'}, too."
     left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
     if report.impossible:
         left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
-    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids))
+    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids or report.changelogs))
 
 
 def _moment(text: str) -> dt.timedelta | dt.datetime:

@@ -15,7 +15,7 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.consumers import write_consumer
-from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
@@ -58,7 +58,6 @@ class AfterCommit:
     _last: Snapshot | None = None
     _oldest: Snapshot | None = None
     _due: int = 0
-    _warned: bool = False
     _waiting_for: str | None = None
     _tag_names: TagNames | None = None
     _tags_due_at: str | None = None
@@ -117,14 +116,6 @@ class AfterCommit:
 
     def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
         """Whether snapshots may have to expire, as far as is known without a look."""
-        if changelog_outlives(table.options):
-            if not self._warned:
-                self._warned = True
-                _LOG.warning(
-                    "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
-                    table.location,
-                )
-            return False
         oldest = self._oldest
         return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
 

@@ -73,18 +73,6 @@ class ExpiringNotes:
         for path, why in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
             _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, why)
 
-    def abandon(self, why: str) -> None:
-        """Removes the notes of interrupted expiries that may not be finished here. Those of newer releases
-        stay. Raises `StorageError`."""
-        for snapshot_id, _ in self.written():
-            try:
-                self._read(snapshot_id)
-            except UnknownVersion:
-                continue
-            except CorruptMetadata:
-                pass
-            self._give_up(snapshot_id, why)
-
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run of them
         with the one that follows. Notes that can no longer be acted upon are removed. Raises `CorruptMetadata` for a

@@ -205,18 +205,21 @@ CLEAN_EMPTY_DIRECTORIES = switch(
 )
 CHANGELOG_NUM_RETAINED_MIN = Option(
     "changelog.num-retained.min", positive, None,
-    "If larger than snapshot.num-retained.min, this package expires no snapshots and leaves that to Paimon.",
+    "At least this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.min, changelogs "
+    "outlive their snapshots.",
 )  # fmt: skip
 CHANGELOG_NUM_RETAINED_MAX = Option(
     "changelog.num-retained.max", positive, None,
-    "If larger than snapshot.num-retained.max, this package expires no snapshots and leaves that to Paimon.",
+    "At most this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.max, changelogs "
+    "outlive their snapshots.",
 )  # fmt: skip
 CHANGELOG_TIME_RETAINED = Option(
     "changelog.time-retained", duration, None,
-    "If longer than snapshot.time-retained, this package expires no snapshots and leaves that to Paimon.",
+    "Changelogs younger than this are kept. If longer than snapshot.time-retained, they outlive their snapshots.",
 )  # fmt: skip
 CONSUMER_CHANGELOG_ONLY = switch(
-    "consumer.changelog-only", "Consumers keep only changelog from expiring, not snapshots."
+    "consumer.changelog-only",
+    "Where changelogs outlive their snapshots, consumers keep only changelogs from expiring, not snapshots.",
 )
 TAG_TIME_RETAINED = Option(
     "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."

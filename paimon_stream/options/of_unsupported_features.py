@@ -29,7 +29,7 @@ DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )
 ROW_TRACKING = switch("row-tracking.enabled", "Rows of append tables have ids, which compactions keep.")
-DATA_EVOLUTION = switch("data-evolution.enabled", "Columns have files of their own. Such tables are refused.")
+DATA_EVOLUTION = switch("data-evolution.enabled", "Columns may have files of their own. Such tables are only read.")
 PK_CLUSTERING_OVERRIDE = switch("pk-clustering-override", "Files are not sorted by key. Such tables are refused.")
 CLUSTERING_INCREMENTAL = switch(
     "clustering.incremental", "A compaction of Java's sorts the rows. Such tables are written, and not compacted."

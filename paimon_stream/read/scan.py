@@ -4,9 +4,10 @@ the read begins."""
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
-from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
@@ -84,6 +85,8 @@ def plan_scan(
     if snapshot is None:
         return scan
     files = _files(table, snapshot, specs, merge, hidden)
+    if table.options.value(DATA_EVOLUTION):
+        files = _by_rows(table, files)
     return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
 
 
@@ -187,12 +190,42 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidde
     return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
 
 
+def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+    """The files in the order of their rows, those with the same rows next to each other, the newest first."""
+    for entry in entries:
+        name = entry.file.file_name
+        if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:
+            raise UnsupportedFeature(
+                f"{table.location}: {name} holds BLOBs, vectors, or rows without ids, which this release does not read "
+                f"where {DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
+                table=table.location,
+                file=name,
+            )
+    ordered = sorted(entries, key=lambda one: (*row_range(one), -one.file.max_sequence_number))
+    for one, other in pairwise(ordered):
+        before, after = row_range(one), row_range(other)
+        if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
+            names = one.file.file_name, other.file.file_name
+            raise FormatError(
+                f"{table.location}: the files {names[0]} and {names[1]} have some rows in common, but not all. No "
+                "engine can join their columns. Roll the table back to the snapshot before the second one came.",
+                table=table.location,
+                files=names,
+            )
+    return ordered
+
+
+def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
+    """Which rows a file has: partition, bucket, the first id, and the number of rows."""
+    return entry.partition, entry.bucket, entry.file.first_row_id or 0, entry.file.row_count
+
+
 # -- what is not read -----------------------------------------------------------------------------
 
 
 def _check_readable(table: Table, *also: Option[Any]) -> None:
     check_branch_option(table)
-    refused: tuple[Option[Any], ...] = (TABLE_TYPE, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
+    refused: tuple[Option[Any], ...] = (TABLE_TYPE, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]

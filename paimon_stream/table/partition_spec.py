@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_columns import value_scalar
-from paimon_stream.format.binary_row import deserialize, deserialize_partition, serialize
+from paimon_stream.format.binary_row import deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.names import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold, partition_bounds
@@ -157,7 +157,7 @@ class PartitionFilter:
         chooses = bool(self._types)
         self._rows = None if rows is None or not chooses else frozenset(rows)
         self._specs = None if specs is None or not chooses else tuple(specs)
-        self._values = [tuple(deserialize(self._types, row)) for row in self._rows or ()]
+        self._values = [deserialize_partition(self._types, row) for row in self._rows or ()]
         self._known: dict[bytes, bool] = {}
 
     @property

@@ -37,6 +37,7 @@ from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
+    CHANGELOG_FOLDER,
     OWN_FOLDER,
     PIN_PREFIX,
     SCHEMA_FOLDER,
@@ -49,7 +50,6 @@ from paimon_stream.table.layout import (
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-CHANGELOG_FOLDER: Final = "changelog"
 _ROOTS: Final = ((TAG_FOLDER, "tag-"), (SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-"))
 _ROUNDS: Final = 20
 
