@@ -91,12 +91,10 @@ class CommitMessage:
     @staticmethod
     def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
         """The number of messages, then the messages one after the other. Raises `InvalidData`."""
-        out: list[bytes] = [b""]
-        count = 0
-        for message in messages:
+        given = tuple(messages)
+        out = [_INT.pack(len(given))]
+        for message in given:
             _write(message, out)
-            count += 1
-        out[0] = _INT.pack(count)
         return b"".join(out)
 
     @staticmethod
