@@ -25,8 +25,8 @@ deletes no file that is younger than an hour."""
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
-    files. Makes one request to the storage per file. Files that a commit removes need not exist, and files
-    outside the table are left out. With the time `now`, only for files that may be older than
+    files. Makes one request to the storage per file. Files that a commit removes need not exist, and index
+    files outside the table are left out. With the time `now`, only for files that may be older than
     `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file of the same changes.
     Raises `StorageError`."""
     return [path for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
@@ -46,10 +46,8 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
     chosen = [one for one in files if now is None or _may_be_old(one.file, now)]
     for entry in chosen:
-        if entry.file.external_path is not None:
-            continue
         for name in (entry.file.file_name, *entry.file.extra_files):
-            yield layout.data_file(entry.partition, entry.bucket, name)
+            yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
     if chosen or not files:
         for change in changes.index:
             if change.kind is FileKind.ADD and change.entry.file.external_path is None:

@@ -1,6 +1,6 @@
 """The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3).
 
-The length of a row is a multiple of 8 bytes, so the hash has no tail. Results are signed, as in Java.
+The length of a row is a multiple of 8 bytes, so its hash has no tail. Results are signed, as in Java.
 """
 
 import struct
@@ -28,14 +28,19 @@ def hash_bytes(row: bytes) -> int:
     """The hash of one row without arity. Raises `InvalidData` for bytes that are not 4-byte words."""
     if len(row) % 4:
         raise InvalidData(f"A row of {len(row)} bytes cannot be hashed: it is not made of 4-byte words.")
-    h = _SEED
-    for k in struct.unpack(f"<{len(row) // 4}I", row):
+    h = murmur3(row, _SEED)
+    return h - (1 << 32) if h & _SIGN else h
+
+
+def murmur3(data: bytes, seed: int) -> int:
+    """The hash of any bytes, unsigned."""
+    h, words = seed, len(data) // 4
+    for k in struct.unpack(f"<{words}I", data[: 4 * words]):
         h = _round(h, k)
-    h ^= len(row)
+    h ^= _mixed(int.from_bytes(data[4 * words :], "little")) ^ len(data)
     h = (h ^ h >> 16) * _FINAL_1 & _MASK
     h = (h ^ h >> 13) * _FINAL_2 & _MASK
-    h ^= h >> 16
-    return h - (1 << 32) if h & _SIGN else h
+    return h ^ h >> 16
 
 
 def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
@@ -70,10 +75,13 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
 
 
 def _round(h: int, k: int) -> int:
-    k = k * _C1 & _MASK
-    k = (k << 15 | k >> 17) * _C2 & _MASK
-    h ^= k
+    h ^= _mixed(k)
     return ((h << 13 | h >> 19) & _MASK) * 5 + _ADDED & _MASK
+
+
+def _mixed(k: int) -> int:
+    k = k * _C1 & _MASK
+    return (k << 15 | k >> 17) * _C2 & _MASK
 
 
 def _rounds(h: Hashes, k: Hashes) -> None:

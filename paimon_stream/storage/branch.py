@@ -21,7 +21,7 @@ _FOLDER: Final = "branch"
 _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
-_BY_PATH: Final = (
+BY_PATH: Final = (
     "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "stat", "exists",
     "delete", "is_link", "open_output", "open_input",
 )  # fmt: skip
@@ -56,7 +56,7 @@ class BranchStorage:
         found = getattr(self.whole, name)
         if name == "list_below":
             return lambda folder: map(self._here, found(self._there(folder)))
-        if name not in _BY_PATH:
+        if name not in BY_PATH:
             return found
         return lambda path, *others, **named: self._here(found(self._there(path), *others, **named))
 

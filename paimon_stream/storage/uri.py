@@ -1,6 +1,7 @@
 """Turns a location, as a user writes it, into a `Storage`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from urllib.parse import unquote, urlsplit
 
@@ -87,6 +88,20 @@ def open_folder(
         location=shown_location(location),
         scheme=scheme,
     )
+
+
+def open_beside(storage: Storage, location: str) -> Storage:
+    """The storage of another folder, an external root of the table in `storage`. It has the settings of that storage if
+    both are in stores of one kind and account, and else those of the environment. Nothing in the location is
+    percent-encoded. Raises what `open_folder` raises."""
+    if scheme_of(location) == "file":
+        return open_folder("/" + location.partition(":")[2].lstrip("/"))
+    if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:
+        place, settings = store_location(location), storage.settings
+        if not place.account or place.account == settings.config.get("account_name"):
+            moved = replace(settings, location=place.shown, bucket=place.bucket, prefix=place.prefix)
+            return replace(storage, settings=moved)
+    return open_folder(location)
 
 
 def _path_of_file_uri(location: str) -> str:

@@ -50,7 +50,7 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
     alike = [one for one in found if one.file.file_name in names]
-    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in alike})
+    return len(prepared & {layout.file_of(one) for one in alike})
 
 
 def remove_dead_attempts(
