@@ -467,7 +467,7 @@ class Cleaner:
         except CorruptMetadata:
             return
         for entry in entries:
-            if entry.file.file_name in kept or entry.file.external_path is not None:
+            if entry.file.file_name in kept:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)

@@ -91,15 +91,14 @@ def open_folder(
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of another folder, an external root of the table in `storage`. It has the settings of that storage if
-    both are in stores of one kind and account, and else those of the environment. Nothing in the location is
-    percent-encoded. Raises what `open_folder` raises."""
+    """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind and
+    account, else those of the environment. Raises what `open_folder` raises."""
     if scheme_of(location) == "file":
-        return open_folder("/" + location.partition(":")[2].lstrip("/"))
+        return open_folder("/" + location.partition(":")[2].lstrip("/"))  # as in Java, nothing is percent-encoded
     if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:
-        place, settings = store_location(location), storage.settings
-        if not place.account or place.account == settings.config.get("account_name"):
-            moved = replace(settings, location=place.shown, bucket=place.bucket, prefix=place.prefix)
+        place = store_location(location)
+        if not place.account or place.account == storage.settings.config.get("account_name"):
+            moved = replace(storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix)
             return replace(storage, settings=moved)
     return open_folder(location)
 

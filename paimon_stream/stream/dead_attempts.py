@@ -76,7 +76,7 @@ def remove_dead_attempts(
             return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
         if not _is_proof(snapshots, manifests, published[-1]):
             return 0
-        prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
+        prepared = [*_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))]
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [

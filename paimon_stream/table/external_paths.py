@@ -25,21 +25,17 @@ class ExternalPaths:
     @classmethod
     def of(cls, options: Options) -> "ExternalPaths | None":
         """What the table's options say; None for a table that never had external paths. Raises `InvalidOption` for
-        a path without a scheme, weights that do not fit, and a strategy that leaves no path."""
-        strategy, texts = options.value(EXTERNAL_STRATEGY), options.value(EXTERNAL_PATHS).split(",")
-        if texts == [""] or strategy == "none":
-            return None if texts == [""] else cls()
-        roots = tuple(map(_as_java_prints, texts))
-        weights = options.value(EXTERNAL_WEIGHTS) if strategy == "weight-robin" else ()
+        a path without a scheme, and for a strategy whose scheme or weights do not fit the paths."""
+        strategy, paths = options.value(EXTERNAL_STRATEGY), options.value(EXTERNAL_PATHS)
+        if not paths or strategy == "none":
+            return cls() if paths else None
+        roots = tuple(map(_as_java_prints, paths.split(",")))
         if strategy == "specific-fs":
-            wanted = options.value(EXTERNAL_FS).lower()
-            roots = tuple(one for one in roots if scheme_of(one) == wanted)
-            if not roots:
-                raise _wrong(
-                    EXTERNAL_FS.key, wanted, f"no path of {EXTERNAL_PATHS.key!r} has this scheme. Name another"
-                )
-        if weights and len(weights) != len(roots):
-            raise _wrong(EXTERNAL_WEIGHTS.key, weights, f"there are {len(roots)} paths. Give one weight for each")
+            roots = tuple(one for one in roots if scheme_of(one) == options.value(EXTERNAL_FS))
+        weights = options.value(EXTERNAL_WEIGHTS) if strategy == "weight-robin" else ()
+        if not roots or (weights and len(weights) != len(roots)):
+            fitting = f"{EXTERNAL_FS.key!r} one path's scheme, or {EXTERNAL_WEIGHTS.key!r} one number for each path"
+            raise _wrong(strategy, f"{len(roots)} paths and {len(weights)} weights. Give {fitting}")
         return cls(roots, weights, strategy == "entropy-inject")
 
     def place(self, folder: str, name: str, turn: int) -> str:
@@ -50,13 +46,10 @@ class ExternalPaths:
         at = turn % len(self.roots)
         if self.weights:
             at = bisect_right([*accumulate(self.weights)], crc32(name.encode()) % sum(self.weights))
-        beside = "/".join((folder, *_entropy(name))) if self.has_entropy else folder
-        return f"{shown_root(self.roots[at])}{beside}/{name}"
-
-
-def _entropy(name: str) -> tuple[str, ...]:
-    bits = f"{murmur3(name.encode(), 0) & 0xFFFFF:020b}"
-    return bits[:4], bits[4:8], bits[8:12], bits[12:]
+        if self.has_entropy:
+            bits = f"{murmur3(name.encode(), 0) & 0xFFFFF:020b}"
+            folder = "/".join((folder, bits[:4], bits[4:8], bits[8:12], bits[12:]))
+        return f"{shown_root(self.roots[at])}{folder}/{name}"
 
 
 def _as_java_prints(text: str) -> str:
@@ -64,11 +57,12 @@ def _as_java_prints(text: str) -> str:
     text = text.strip()
     scheme, _, rest = text.partition(":")
     if not scheme_of(text):
-        why = "each path has a scheme. Give file:///folder, s3://bucket/folder or the like"
-        raise _wrong(EXTERNAL_PATHS.key, shown_location(text), why)
+        raise _wrong(
+            shown_location(text), "a path without a scheme. Give file:///folder, s3://bucket/folder or the like"
+        )
     host, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
     return f"{scheme}:{host and '//'}{host}{re.sub('/+', '/', f'/{path}').rstrip('/')}"
 
 
-def _wrong(key: str, value: object, why: str) -> InvalidOption:
-    return InvalidOption(f"Option {key!r} is {value!r}: {why}.", option=key, value=value)
+def _wrong(value: str, why: str) -> InvalidOption:
+    return InvalidOption(f"{EXTERNAL_PATHS.key!r} with {value!r}: {why}.", option=EXTERNAL_PATHS.key, value=value)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format.binary_row import deserialize_partition
-from paimon_stream.format.entries import DataFileMeta, IndexFileMeta, ManifestEntry
+from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
 from paimon_stream.format.names import (
     POSTPONE_BUCKET,
     checked_name,
@@ -35,7 +35,7 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.storage.base import Storage, checked_path
-from paimon_stream.storage.external import external_path, shown_root, split_root
+from paimon_stream.storage.external import shown_root, split_root
 from paimon_stream.table.external_paths import ExternalPaths
 
 SNAPSHOT_FOLDER: Final = "snapshot"
@@ -50,7 +50,7 @@ PIN_PREFIX: Final = "paimon-stream-rollback-"
 """Tags whose names begin so are the pins of rollbacks."""
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
-_ENTROPY: Final = re.compile(r"(/[01]{4}){3}/[01]{8}\Z")
+_ENTROPY: Final = re.compile(r"/(([01]{4}/){3}[01]{8}/)?\Z")
 _LONGEST_USER: Final = 180
 _MOST_DIGITS: Final = 100
 _HINT_BYTES: Final = 32
@@ -208,12 +208,10 @@ class Layout:
 
     def _outside(self, folder: str, path: str) -> str:
         root, found, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
-        if self.external is not None and found and (not entropy or _ENTROPY.fullmatch(f"/{entropy[:-1]}")):
-            return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
-        why = f"it is in no {folder} of an external path"
-        if self.external is None:
-            why = "the table has no external paths. Set data-file.external-paths to those that it had"
-        raise CorruptMetadata(f"A data file lies at {shown_name(path)}, outside the table, and {why}.", path=path)
+        if self.external is None or not found or not _ENTROPY.fullmatch(f"/{entropy}"):
+            why = f"data-file.external-paths is not set, or this is in no {folder}. Reads refuse the file"
+            raise CorruptMetadata(f"A data file lies outside the table, at {shown_name(path)}: {why}.", path=path)
+        return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
 
     def data_file(self, partition: bytes, bucket: int, name: str, external: str | None = None) -> str:
         """The path of a data file, or of a file that lies beside it, as the table's storage shows it. `external` is the
@@ -224,21 +222,15 @@ class Layout:
         """The path of the data file of a manifest entry. Raises what `data_file` raises."""
         return self.data_file(entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path)
 
-    def is_new_place(self, partition: bytes, bucket: int, file: DataFileMeta) -> bool:
-        """Whether a new file may be where its `_EXTERNAL_PATH` says: under its name, below one of the table's present
-        external paths. Raises `FormatError` for what the table cannot have."""
-        path = self.data_file(partition, bucket, file.file_name, file.external_path)
-        return path.startswith(self.roots) and external_path(path) == file.external_path
-
     def in_folder(self, folder: str, name: str) -> str:
         """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for a name that no
         file can have."""
         return f"{folder}/{checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-        """The path of an index file inside the table. Raises what `data_file` raises."""
-        if self.index_beside_data and file.global_index is None:
-            return self.data_file(partition, bucket, file.file_name)
+        """The path of an index file. Raises what `data_file` raises."""
+        if file.external_path is not None or (self.index_beside_data and file.global_index is None):
+            return self.data_file(partition, bucket, file.file_name, file.external_path)
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
@@ -263,6 +255,6 @@ class Layout:
     def parts(self, folder: str) -> list[str]:
         """The names of the folders below the one for all data, in the path of a bucket's folder, without those for
         entropy."""
-        root, inner = split_root(folder)
-        inner = _ENTROPY.sub("", inner) if root else inner
+        root, inner = split_root(f"{folder}/")
+        inner = _ENTROPY.sub("", inner) if root else inner[:-1]
         return inner[len(self.directory) :].lstrip("/").split("/")

@@ -9,6 +9,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import external_path
 from paimon_stream.table.layout import Layout
 
 _LOG = logging.getLogger(__name__)
@@ -35,12 +36,16 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
             for name in message.file_names():
                 checked_name(name, location, "It")
             written = (*message.new_files, *message.changelog_files)
-            known = {None, *(file.external_path for file in message.compact_before)}
-            for file in (*written, *message.compact_after, *message.compact_changelog_files):
+            files = (*written, *message.compact_after, *message.compact_changelog_files)
+            for file in files:
                 _check_file(file)
-                if file.external_path not in known and not layout.is_new_place(message.partition, message.bucket, file):
-                    place = f"the external path {file.external_path!r}, which the table's options do not name."
-                    raise FormatError(f"File {file.file_name} has {place}")
+            known = {None, *(one.external_path for one in message.compact_before)}
+            for one in (*files, *message.new_index_files, *message.compact_new_index_files):
+                if one.external_path not in known:
+                    path = layout.data_file(message.partition, message.bucket, one.file_name, one.external_path)
+                    if not layout.holds(path) or external_path(path) != one.external_path:
+                        outside = f"{one.external_path!r}, which the table's options do not name."
+                        raise FormatError(f"File {one.file_name} has the external path {outside}")
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
             why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
             raise FormatError(
@@ -96,8 +101,7 @@ def _paths(
         for name in (file.file_name, *file.extra_files):
             yield layout.data_file(message.partition, message.bucket, name, file.external_path)
     for index in indexes:
-        if index.external_path is None:
-            yield layout.index_file(message.partition, message.bucket, index)
+        yield layout.index_file(message.partition, message.bucket, index)
 
 
 def remove_files(storage: Storage, paths: Iterable[str]) -> int:

@@ -131,7 +131,7 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
     options = Options(schema.options, overrides, storage.location)
     layout = Layout.of(schema, options)
     if layout.external is not None:
-        storage = with_roots(storage, layout.external.roots)
+        storage = with_roots(storage, layout.roots)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
 
 
@@ -217,7 +217,7 @@ def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        table.storage.exists(f"{root}{SCHEMA_FOLDER}")  # a path that cannot be opened, or asked, is an error
+        table.storage.exists(f"{root}{SCHEMA_FOLDER}")  # a store that cannot be opened or asked is an error
         if table.layout.index_beside_data:
             what = "keeps index files beside data files outside the table, which this release does not write"
             raise _unsupported(table, INDEX_IN_DATA_DIR, what)

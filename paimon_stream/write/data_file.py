@@ -109,7 +109,6 @@ class BucketWriter:
         self._runtime = runtime
         self._folder = folder
         self._uuid = runtime.ids.uuid()
-        self._turn = crc32(self._uuid.encode())  # writers begin at different external paths
         self.paths: list[str] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -194,7 +193,8 @@ class BucketWriter:
         if self._file is None:
             settings = self._settings
             name = f"{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
-            path = settings.external.place(self._folder, name, self._turn + self._names)
+            turn = crc32(self._uuid.encode()) + self._names  # writers begin at different external paths
+            path = settings.external.place(self._folder, name, turn)
             self._names += 1
             self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
