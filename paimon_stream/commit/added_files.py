@@ -26,8 +26,8 @@ deletes no file that is younger than an hour."""
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
     files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
-    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file of the same changes.
-    Raises `StorageError`."""
+    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
+    old as the oldest data file of the same changes. Raises `StorageError`."""
     return [path for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 

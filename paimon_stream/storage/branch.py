@@ -23,8 +23,8 @@ _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
 _BY_PATH: Final = (
-    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "stat", "exists",
-    "delete", "is_link", "open_output", "open_input",
+    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "list_below", "stat",
+    "exists", "delete", "is_link", "open_output", "open_input",
 )  # fmt: skip
 """The methods of a storage whose first argument is a path."""
 _LONGEST: Final = 240

@@ -91,8 +91,8 @@ def open_folder(
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind and
-    account, else those of the environment. Raises what `open_folder` raises."""
+    """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind
+    and account, else those of the environment. Raises what `open_folder` raises."""
     if scheme_of(location) == "file":
         return open_folder("/" + location.partition(":")[2].lstrip("/"))  # as in Java, nothing is percent-encoded
     if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, cast
 
 from paimon_stream.errors import FormatError, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
@@ -40,7 +40,8 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
             for file in files:
                 _check_file(file)
             known = {None, *(one.external_path for one in message.compact_before)}
-            for one in (*files, *message.new_index_files, *message.compact_new_index_files):
+            indexes = (*message.new_index_files, *message.compact_new_index_files)
+            for one in cast("tuple[DataFileMeta | IndexFileMeta, ...]", (*files, *indexes)):
                 if one.external_path not in known:
                     path = layout.data_file(message.partition, message.bucket, one.file_name, one.external_path)
                     if not layout.holds(path) or external_path(path) != one.external_path:
