@@ -59,12 +59,10 @@ class _SystemClock:
         time.sleep(seconds)
 
 
-class _SystemRng:
+class _SystemChance:
     def below(self, bound: int) -> int:
         return random.SystemRandom().randrange(bound)
 
-
-class _SystemIds:
     def uuid(self) -> str:
         return str(uuid.uuid4())
 
@@ -97,16 +95,11 @@ class SimulatedClock:
 
 
 @dataclass(slots=True)
-class _SeededRng:
+class _SeededChance:
     source: random.Random
 
     def below(self, bound: int) -> int:
         return self.source.randrange(bound)
-
-
-@dataclass(slots=True)
-class _SeededIds:
-    source: random.Random
 
     def uuid(self) -> str:
         return str(uuid.UUID(int=self.source.getrandbits(128), version=4))
@@ -117,8 +110,8 @@ class Runtime:
     """The clock, the random numbers and the ids that a component uses."""
 
     clock: Clock = field(default_factory=_SystemClock)
-    rng: Rng = field(default_factory=_SystemRng)
-    ids: IdSource = field(default_factory=_SystemIds)
+    rng: Rng = field(default_factory=_SystemChance)
+    ids: IdSource = field(default_factory=_SystemChance)
 
 
 def system() -> Runtime:
@@ -128,5 +121,5 @@ def system() -> Runtime:
 
 def simulated(seed: int, clock: SimulatedClock | None = None) -> Runtime:
     """A runtime that repeats itself for the same seed and never waits."""
-    source = random.Random(seed)
-    return Runtime(clock=clock or SimulatedClock(), rng=_SeededRng(source), ids=_SeededIds(source))
+    chance = _SeededChance(random.Random(seed))
+    return Runtime(clock=clock or SimulatedClock(), rng=chance, ids=chance)

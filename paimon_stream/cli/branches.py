@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.columns import Listing
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.tags import lost_with
@@ -26,7 +26,7 @@ def branch_list(session: Session) -> Answer:
 @table_command(
     name="create",
     example="branch create --tag month-end /data/shop.db/orders test",
-    params=(_NAME, click.Option(["--tag"], help="Begin with the snapshot of this tag. By default it is empty.")),
+    params=(_NAME, option("--tag", "Begin with the snapshot of this tag. By default it is empty.")),
 )
 def branch_create(session: Session, name: str, tag: str | None) -> Answer:
     """Creates a branch: a history of its own, which shares the files of the table."""
@@ -53,9 +53,7 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     example="branch fast-forward --yes /data/shop.db/orders test",
     params=(
         _NAME,
-        click.Option(
-            ["--take-over"], is_flag=True, help="Give up an interrupted rollback. Make sure that it runs no more."
-        ),
+        option("--take-over", "Give up an interrupted rollback. Make sure that it runs no more.", is_flag=True),
         YES,
     ),
 )

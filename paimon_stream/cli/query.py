@@ -6,7 +6,7 @@ import click
 
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.cli.columns import Column, Listing
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import nobody
@@ -50,7 +50,7 @@ _COLUMNS: Final[tuple[Column[Writer], ...]] = (
 @table_command(
     example="query /data/shop.db/orders",
     columns=_COLUMNS,
-    params=(click.Option(["--user"], shell_complete=users, help="Show only this commit user."),),
+    params=(option("--user", "Show only this commit user.", shell_complete=users),),
 )
 def query(session: Session, user: str | None) -> Answer:
     """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
@@ -67,10 +67,10 @@ def query(session: Session, user: str | None) -> Answer:
 @table_command(
     example="recommit --yes /data/shop.db/orders",
     params=(
-        click.Option(["--user"], shell_complete=users, help="Commit a batch of this commit user."),
-        click.Option(["--batch"], type=click.IntRange(min=0), help="Commit this batch, not the earliest."),
-        click.Option(["--snapshot"], type=click.IntRange(min=1), help="The id of the lost snapshot."),
-        click.Option(["--delta-list"], metavar="NAME", help="The delta list of the lost snapshot."),
+        option("--user", "Commit a batch of this commit user.", shell_complete=users),
+        option("--batch", "Commit this batch, not the earliest.", type=click.IntRange(min=0)),
+        option("--snapshot", "The id of the lost snapshot.", type=COUNT),
+        option("--delta-list", "The delta list of the lost snapshot.", metavar="NAME"),
         YES,
     ),
 )

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.command import Session, option, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
@@ -56,11 +56,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     example="schema --id 0 /data/shop.db/orders",
     columns=_FIELDS,
     params=(
-        click.Option(
-            ["--id", "schema_id"],
-            type=click.IntRange(min=0),
-            help="Show the schema with this id instead of the newest.",
-        ),
+        option("--id", "Show the schema with this id instead of the newest.", "schema_id", type=click.IntRange(min=0)),
     ),
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
@@ -97,7 +93,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
 @table_command(
     example="options --all /data/shop.db/orders",
     columns=_SETTINGS,
-    params=(click.Option(["--all", "everything"], is_flag=True, help="List the defaults of the other options, too."),),
+    params=(option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),),
 )
 def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, say
@@ -18,8 +18,6 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Sna
 from paimon_stream.maintenance.ages import age_or_time
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
-
-_COUNT: Final = click.IntRange(min=1)
 
 
 def _batch(one: Snapshot) -> int | None:
@@ -83,8 +81,8 @@ def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]
     example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
     params=(
-        click.Option(["--limit"], type=_COUNT, help="List at most this number of snapshots."),
-        click.Option(["--user"], shell_complete=users, help="List only the snapshots of this commit user."),
+        option("--limit", "List at most this number of snapshots.", type=COUNT),
+        option("--user", "List only the snapshots of this commit user.", shell_complete=users),
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
@@ -123,23 +121,18 @@ def nobody(what: str, user: str, users: Iterable[str]) -> str:
     return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
 
 
+_OLDER: Final = 'Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.'
+_PROTECT: Final = "Keep the last snapshot of streams that were active within a day."
+
+
 @table_command(
     example='expire --older-than "7 d" --yes /data/shop.db/orders',
     params=(
-        click.Option(["--retain-max"], type=_COUNT, help="Keep at most this number of snapshots."),
-        click.Option(["--retain-min"], type=_COUNT, help="Keep at least this number of snapshots."),
-        click.Option(
-            ["--older-than"],
-            metavar="AGE|TIME",
-            help='Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
-        ),
-        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most this number of snapshots now."),
-        click.Option(
-            ["--protect-streams/--no-protect-streams"],
-            default=True,
-            show_default=True,
-            help="Keep the last snapshot of streams that were active within a day.",
-        ),
+        option("--retain-max", "Keep at most this number of snapshots.", type=COUNT),
+        option("--retain-min", "Keep at least this number of snapshots.", type=COUNT),
+        option("--older-than", _OLDER, metavar="AGE|TIME"),
+        option("--max-deletes", "Expire at most this number of snapshots now.", type=COUNT),
+        option("--protect-streams/--no-protect-streams", _PROTECT, default=True),
         YES,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.columns import Listing
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import snapshots_and_tags, tags
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import named_columns
@@ -20,6 +20,7 @@ from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
 _COLUMNS: Final = named_columns("tag")
+_RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
 
 
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
@@ -34,12 +35,8 @@ def tag_list(session: Session) -> Answer:
     example="tag create --snapshot 12 /data/shop.db/orders month-end",
     params=(
         _NAME,
-        click.Option(["--snapshot"], type=click.IntRange(min=1), help="Keep this snapshot instead of the newest."),
-        click.Option(
-            ["--time-retained"],
-            metavar="AGE",
-            help='Keep it for this long, such as "90 d". By default it is kept for ever.',
-        ),
+        option("--snapshot", "Keep this snapshot instead of the newest.", type=COUNT),
+        option("--time-retained", _RETAINED, metavar="AGE"),
     ),
 )
 def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
@@ -99,18 +96,15 @@ tag = click.Group(
 )
 
 
+_TAKE_OVER: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
+
+
 @table_command(
     example="rollback --yes /data/shop.db/orders 12",
     params=(
         click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
-        click.Option(
-            ["--tag", "is_tag"], is_flag=True, help="Read a number as the name of a tag, not as a snapshot id."
-        ),
-        click.Option(
-            ["--take-over"],
-            is_flag=True,
-            help="Give up an interrupted rollback to another target. Make sure that it runs no more.",
-        ),
+        option("--tag", "Read a number as the name of a tag, not as a snapshot id.", "is_tag", is_flag=True),
+        option("--take-over", _TAKE_OVER, is_flag=True),
         YES,
     ),
 )

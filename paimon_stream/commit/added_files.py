@@ -1,12 +1,7 @@
 """Whether the files that a commit adds still exist. A table that names a missing file cannot be read.
 
-From a certain age on, an orphan cleaner, ours or Java's, may delete a file that nothing refers to: ours from
-an hour on if it is asked to, both from a day on by default. So a commit checks the files that may be that old
-(semantics.md R9.1). Only a slow writer pays for it; a commit of fresh files makes no request.
-
-The age is the time since the file's `_CREATION_TIME`. That is the writer's wall clock in its own zone
-(format.md §4.4), so it is compared with the committer's wall clock in its zone, as Java does. A time far in
-the future, as from a writer in a zone further east, says nothing about the age; such files are checked, too.
+An orphan cleaner may delete a file of a certain age that nothing refers to. So a commit checks the files that may be
+that old, by its own wall clock as Java does (semantics.md R9.1). A commit of fresh files makes no request.
 """
 
 from collections.abc import Iterator

@@ -1,34 +1,8 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are deleted,
-one after the other; only then are the tags read. After that, these are deleted in this order: the data files that the
-snapshots after the first, and the one that follows the group, deleted; the changelog files; the manifests, index files
-and statistics that the following snapshot does not use; the lists that named them; the notes. No file is deleted that a
-tag, a branch or a journal refers to. At the end EARLIEST is set.
-
-Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
-is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
-has gone. Files are deleted only while the group is gone and the next snapshot exists. If the last one's own
-file was deleted after a rollback to it, it is restored.
-
-So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
+At every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
 notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
-
-What lies below a gap in the ids is beside the lineage. It goes, but not the data files that it replaced.
-
-Why a group is as safe as its snapshots one by one:
-
-- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later ones exist.
-  So these are never deleted together. The look before each happens while the one before it is being deleted. It must
-  have begun within a minute, else it is repeated. A rollback to a snapshot of the group waits for notes of up to five
-  minutes, and all notes were written before the first look. So a rollback either sees them or is seen.
-- The tags are read when all of the group is gone. From then on nobody can tag any of it. A tag that exists
-  then protects its files from each step, as with a single snapshot.
-- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there do not use
-  it. The files of one step refer to nothing in the same step: a list goes after its manifests, and manifests after the
-  data files. So within a step the order does not matter, and a run that was killed finds what is left.
-- The look before a step holds for up to 1,000 files of it. What would make them needed again is a rollback
-  to the group, and their deletion takes seconds, not the five minutes for which it waits.
+docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one.
 """
 
 import logging

@@ -1,13 +1,7 @@
 """Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
-Later snapshots, tags and long-lived changelogs are removed. Their data files and manifests stay until orphan
-files are removed, because a paused writer may still publish on top of them. The hint LATEST is removed before
-anything else and written last. Without it every engine lists the snapshots and takes the newest, but Java
-trusts a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot is removed first, so at
-every moment the table is in a state that it had before, and a killed rollback can be repeated.
-
-A pin keeps the target meanwhile (`pins.py`). Before each deletion the rollback looks whether the pin and the
-target still exist. It restores a target that has expired, and stops if its pin is gone.
+At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
+target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps.
 
 A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
 does not replay batches that it recorded as done.

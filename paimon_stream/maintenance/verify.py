@@ -21,9 +21,8 @@ from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.replay import NONE, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
-from paimon_stream.maintenance.verify_files import Inventory
+from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_history import (
     Root,
     check_consumers,

@@ -27,8 +27,7 @@ from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.replay import Longs
-from paimon_stream.maintenance.verify_files import Inventory
+from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead

@@ -20,7 +20,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.replay import Longs
+from paimon_stream.maintenance.verify_files import Longs
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from paimon_stream.merge.key_runs import ADD, RETRACT, SET, KeyRuns, RowActions, picked, sorted_runs
+from paimon_stream.merge.folds import merged_columns
+from paimon_stream.merge.functions import DELETE, UPDATE_AFTER, UPDATE_BEFORE
+from paimon_stream.merge.key_runs import ADD, RETRACT, SET, KeyRuns, RowActions, sorted_runs
 from paimon_stream.merge.lists import equals
 from paimon_stream.merge.order import Flags, Ints, flat
 from paimon_stream.merge.partial_update import partially_updated
-from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, SEQUENCE, MergeSpec
+from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
 Changes = tuple[pa.Table, pa.Table | None]
 """Rows to write, one per key, and the rows of the changelog, both by key. None: there is no changelog."""
@@ -134,17 +134,8 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
         codes[runs.deletes] = SET
         deleted = runs.deletes[newest]
     actions = RowActions(runs, codes)
-    columns = []
-    for name in table.column_names:
-        column = flat(table.column(name))
-        rule = spec.rules.get(name)
-        if name == KIND:
-            columns.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
-        elif name == SEQUENCE or rule is None:
-            columns.append(picked(column, runs, newest))
-        else:
-            columns.append(folded(spec.table, name, column, rule, actions))
-    return columns
+    arrays = {name: flat(table.column(name)) for name in table.column_names}
+    return merged_columns(spec, arrays, runs, newest, deleted, lambda *_: actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

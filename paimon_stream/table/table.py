@@ -35,8 +35,6 @@ from paimon_stream.table.layout import SCHEMA_FOLDER, Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 
-_FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -194,8 +192,9 @@ def _check_kind(table: Table) -> None:
         return
     what = (
         f"has a primary key ({', '.join(schema.primary_keys)}) without all partition keys, and bucket = {buckets}: a "
-        "key may move to another partition (cross-partition), which this release does not write. Create the table with "
-        f"all partition keys in its primary key and a fixed number of buckets, such as {_FIXED_BUCKETS}."
+        "key may move to another partition (cross-partition). A writer would need a map of all keys of the table, so "
+        "this package does not write such tables. Create the table with all partition keys in its primary key, or "
+        "without partitions."
     )
     raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
