@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import InvalidData
 from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows
 
 _SEED: Final = 42
@@ -24,23 +23,16 @@ _SIGN: Final = 1 << 31
 Hashes = npt.NDArray[np.uint32]
 
 
-def hash_bytes(row: bytes) -> int:
-    """The hash of one row without arity. Raises `InvalidData` for bytes that are not 4-byte words."""
-    if len(row) % 4:
-        raise InvalidData(f"A row of {len(row)} bytes cannot be hashed: it is not made of 4-byte words.")
-    h = murmur3(row, _SEED)
-    return h - (1 << 32) if h & _SIGN else h
-
-
-def murmur3(data: bytes, seed: int) -> int:
-    """The hash of any bytes, unsigned."""
-    h, words = seed, len(data) // 4
-    for k in struct.unpack(f"<{words}I", data[: 4 * words]):
+def hash_bytes(data: bytes, seed: int = _SEED) -> int:
+    """The hash of one row without arity, or of any bytes."""
+    h, whole = seed, len(data) & ~3
+    for k in struct.unpack(f"<{whole // 4}I", data[:whole]):
         h = _round(h, k)
-    h ^= _mixed(int.from_bytes(data[4 * words :], "little")) ^ len(data)
+    h ^= _mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
     h = (h ^ h >> 16) * _FINAL_1 & _MASK
     h = (h ^ h >> 13) * _FINAL_2 & _MASK
-    return h ^ h >> 16
+    h ^= h >> 16
+    return h - (1 << 32) if h & _SIGN else h
 
 
 def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:

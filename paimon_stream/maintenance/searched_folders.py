@@ -58,7 +58,11 @@ class SearchedFolders:
         """Whether the files of a folder without folders of its own are searched."""
         found = self._known.get(folder)
         if found is None:
-            found = self._judged(self.layout.parts(folder), folder) if kind == "data" else folder == listed
+            if split_root(folder)[0]:
+                found = self.layout.holds(f"{folder}/file")
+            else:
+                parts = folder[len(self.layout.directory) :].lstrip("/").split("/")
+                found = self._judged(parts, folder) if kind == "data" else folder == listed
             if len(self._known) < _MOST_KNOWN:
                 self._known[folder] = found
         return found

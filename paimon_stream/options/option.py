@@ -157,11 +157,6 @@ def levels(value: str) -> Mapping[int, str]:
     return {int(level): word.strip() for level, word in pairs}
 
 
-def weights(value: str) -> tuple[int, ...]:
-    """Whole numbers above zero, divided by commas."""
-    return tuple(map(positive, value.split(","))) if value.strip() else ()
-
-
 def names(value: str) -> frozenset[str]:
     """Names, divided by commas."""
     return frozenset(one.strip() for one in value.split(",") if one.strip())

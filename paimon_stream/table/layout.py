@@ -191,7 +191,7 @@ class Layout:
     @property
     def roots(self) -> tuple[str, ...]:
         """The external roots for new files, as the table's storage shows them."""
-        return () if self.external is None else tuple(map(shown_root, self.external.roots))
+        return tuple(dict.fromkeys(map(shown_root, () if self.external is None else self.external.turns)))
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
         """The folder of one bucket of one partition, as the table's storage shows it. With the `_EXTERNAL_PATH` of a
@@ -241,20 +241,15 @@ class Layout:
             return False
         if folder == INDEX_FOLDER:
             return True
-        root, inner = split_root(folder)
-        *partitions, bucket = self.parts(folder)
+        root, inner = split_root(f"{folder}/")
+        inner = _ENTROPY.sub("", inner) if root else inner[:-1]
+        start = f"{self.directory}/" if self.directory else ""
+        *partitions, bucket = inner.removeprefix(start).split("/")
         return (
             root in ("", *self.roots)
-            and inner.startswith(f"{self.directory}/" if self.directory else "")
+            and inner.startswith(start)
             and is_bucket_folder(bucket)
             and len(partitions) == len(self.partition_keys)
             and all(map(is_partition_folder, partitions, self.partition_keys))
             and not any(map(wrong_with, partitions))
         )
-
-    def parts(self, folder: str) -> list[str]:
-        """The names of the folders below the one for all data, in the path of a bucket's folder, without those for
-        entropy."""
-        root, inner = split_root(f"{folder}/")
-        inner = _ENTROPY.sub("", inner) if root else inner[:-1]
-        return inner[len(self.directory) :].lstrip("/").split("/")

@@ -41,7 +41,7 @@ def test_the_rows_and_paths_are_those_of_java(name: str) -> None:
     whole = LocalStorage(str(HERE / name / "db.db" / "t"))
     paths = ExternalPaths.of(Options(SchemaStore(whole).latest().options))
     assert paths is not None
-    roots = tuple(map(shown_root, paths.roots))
+    roots = tuple(map(shown_root, paths.turns))
     # Java wrote into a folder in /tmp, whose files are now beside the table.
     here = [LocalStorage(str(HERE / name / "external" / one)) for one in ("one", "two")]
     table = PaimonTable(load_table(ExternalStorage(whole, roots, dict(zip(roots, here, strict=True)))))  # type: ignore[arg-type]

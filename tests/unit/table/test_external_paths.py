@@ -54,24 +54,26 @@ def test_paths_are_as_java_prints_them() -> None:
     given = "file:///x//y/ , file:/x,s3://b/x/,memory://m"
     paths = ExternalPaths.of(Options(outside(given)))
     assert paths is not None
-    assert paths.roots == ("file:/x/y", "file:/x", "s3://b/x", "memory://m")
+    assert paths.turns == ("file:/x/y", "file:/x", "s3://b/x", "memory://m")
     assert created("memory://spaces", outside(given)).options[KEY] == "file:///x//y/,file:/x,s3://b/x/,memory://m"
 
 
 def test_files_take_the_paths_in_turn_or_by_weight() -> None:
     places = [ExternalPaths(("a:/", "b:/", "c:/")).place("f", "n", turn) for turn in range(6)]
     assert places[:3] == places[3:] and len(set(places)) == 3
-    weighted = ExternalPaths(("a:/x", "b:/x"), (1, 3))
-    found = Counter(str(external_path(weighted.place("f", f"data-{n}", 0)))[0] for n in range(4000))
-    assert 900 < found["a"] < 1100
+    options = outside("a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1000000,3000000"})
+    weighted = ExternalPaths.of(Options(options))
+    assert weighted is not None
+    found = Counter(str(external_path(weighted.place("f", "n", turn)))[0] for turn in range(4000))
+    assert (found["a"], found["b"]) == (1000, 3000)
 
 
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
         (outside("/x"), "without a scheme"),
-        (outside("file:/x", strategy="specific-fs", **{f"{KEY}.specific-fs": "s3"}), "0 paths"),
-        (outside("file:/x", strategy="specific-fs"), "0 paths"),
+        (outside("file:/x", strategy="specific-fs", **{f"{KEY}.specific-fs": "s3"}), "0 paths and 0 weights"),
+        (outside("file:/x", strategy="specific-fs"), "0 paths and 0 weights"),
         (outside("a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1"}), "2 paths and 1 weights"),
         (outside("a:/x", strategy="weight-robin", **{f"{KEY}.weights": "0"}), "at least 1"),
     ],
