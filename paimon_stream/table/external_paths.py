@@ -2,16 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.options import EXTERNAL_FS, EXTERNAL_PATHS, EXTERNAL_STRATEGY, EXTERNAL_WEIGHTS, Options
 from paimon_stream.storage.external import shown_root
 from paimon_stream.storage.location import scheme_of
-
-_STEP: Final = 7919
-"""A prime. So all paths have their turns, and those of one path with a large weight do not follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class ExternalPaths:
         if self.has_entropy:
             bits = f"{hash_bytes(name.encode(), seed=0) & 0xFFFFF:020b}"
             folder = "/".join((folder, bits[:4], bits[4:8], bits[8:12], bits[12:]))
-        return f"{shown_root(self.turns[turn * _STEP % len(self.turns)])}{folder}/{name}"
+        return f"{shown_root(self.turns[turn % len(self.turns)])}{folder}/{name}"
 
 
 def _as_java_prints(path: str) -> str:

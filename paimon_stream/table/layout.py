@@ -191,7 +191,7 @@ class Layout:
     @property
     def roots(self) -> tuple[str, ...]:
         """The external roots for new files, as the table's storage shows them."""
-        return tuple(dict.fromkeys(map(shown_root, () if self.external is None else self.external.turns)))
+        return () if self.external is None else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
         """The folder of one bucket of one partition, as the table's storage shows it. With the `_EXTERNAL_PATH` of a

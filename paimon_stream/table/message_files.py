@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Final, cast
+from typing import Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
@@ -36,17 +36,13 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
             for name in message.file_names():
                 checked_name(name, location, "It")
             written = (*message.new_files, *message.changelog_files)
-            files = (*written, *message.compact_after, *message.compact_changelog_files)
-            for file in files:
-                _check_file(file)
             known = {None, *(one.external_path for one in message.compact_before)}
-            indexes = (*message.new_index_files, *message.compact_new_index_files)
-            for one in cast("tuple[DataFileMeta | IndexFileMeta, ...]", (*files, *indexes)):
-                if one.external_path not in known:
-                    path = layout.data_file(message.partition, message.bucket, one.file_name, one.external_path)
-                    if not layout.holds(path) or external_path(path) != one.external_path:
-                        outside = f"{one.external_path!r}, which the table's options do not name."
-                        raise FormatError(f"File {one.file_name} has the external path {outside}")
+            for file in (*written, *message.compact_after, *message.compact_changelog_files):
+                _check_file(file)
+                if (outside := file.external_path) not in known:
+                    path = layout.data_file(message.partition, message.bucket, file.file_name, outside)
+                    if not layout.holds(path) or external_path(path) != outside:
+                        raise FormatError(f"The options do not name the external path {outside!r} of {file.file_name}.")
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
             why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
             raise FormatError(
@@ -75,7 +71,7 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
     beside them, changelog files and index files.
 
     A compaction can move a file to another level under the same name. Such a file is already part of the
-    table, so it is left out (semantics.md §2.8).
+    table, so it is left out (semantics.md §2.8). Index files outside the table are left out, too.
     """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
@@ -102,7 +98,8 @@ def _paths(
         for name in (file.file_name, *file.extra_files):
             yield layout.data_file(message.partition, message.bucket, name, file.external_path)
     for index in indexes:
-        yield layout.index_file(message.partition, message.bucket, index)
+        if index.external_path is None:
+            yield layout.index_file(message.partition, message.bucket, index)
 
 
 def remove_files(storage: Storage, paths: Iterable[str]) -> int:
