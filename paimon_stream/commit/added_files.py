@@ -11,7 +11,7 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.format.entries import DataFileMeta, FileKind
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.external import external_path
+from paimon_stream.storage.external import shown
 from paimon_stream.table.layout import Layout
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
@@ -24,8 +24,7 @@ def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int 
     files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
     `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
     old as the oldest data file of the same changes. Raises `StorageError`."""
-    paths = (path for one in changes for path in _added(layout, one, now) if not storage.exists(path))
-    return [external_path(path) or path for path in paths]
+    return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:

@@ -28,7 +28,7 @@ from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
-from paimon_stream.storage.external import external_path
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.table.layout import OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, histories, name_hash
@@ -287,7 +287,7 @@ class _Cleaner:
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
                 if len(self.paths) < self.max_paths:
-                    self.paths.append(external_path(stat.path) or stat.path)
+                    self.paths.append(shown(stat.path))
             self.progress("orphans", sum(self.files.values()), None)
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:

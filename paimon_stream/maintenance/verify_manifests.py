@@ -30,6 +30,7 @@ from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
@@ -335,12 +336,12 @@ class _Pass:
             path, size = f"{folders[at]}/{rows[at][4]}", rows[at][5]
             now = inventory.size_now(path)
             if now != size:
-                self.shelf.suspects[identities[at]] = Suspect(path=path, expected=size, found=now)
+                self.shelf.suspects[identities[at]] = Suspect(path=shown(path), expected=size, found=now)
         for at, row in enumerate(rows):
             for other in row[11]:  # the sizes of extra files are not recorded, so any size is right
                 beside = f"{folders[at]}/{other}"
                 if inventory.size_now(beside) is None:
-                    self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
+                    self.shelf.suspects[identities[at]] = Suspect(path=shown(beside), expected=-1, found=None)
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""

@@ -58,6 +58,11 @@ def external_path(path: str) -> str | None:
     return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
 
 
+def shown(path: str) -> str:
+    """The path for messages: the whole one of a file outside the table."""
+    return external_path(path) or path
+
+
 def split_root(path: str) -> tuple[str, str]:
     """The folder, with a slash at its end, as which an external root is shown, "" for the table's own one, and the path
     below it."""

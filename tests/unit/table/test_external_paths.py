@@ -172,7 +172,9 @@ def test_a_missing_file_is_found_by_the_audit_and_by_the_commit(tmp_path: Path) 
     old = [replace(one, new_files=tuple(replace(file, creation_time=1) for file in one.new_files)) for one in messages]
     with pytest.raises(DeletedFiles, match=f"file:{tmp_path}/o/p=a/bucket-0/data-"):
         table.new_commit("me").commit(1, old)
-    assert {one.code for one in table.verify().findings} == {"file-missing"}
+    found = table.verify().findings
+    assert {one.code for one in found} == {"file-missing"}
+    assert all(one.path.startswith(f"file:{tmp_path}/o/p=") for one in found)
 
 
 @pytest.mark.parametrize(
