@@ -58,25 +58,19 @@ class SearchedFolders:
         """Whether the files of a folder without folders of its own are searched."""
         found = self._known.get(folder)
         if found is None:
-            if split_root(folder)[0]:
-                found = self.layout.holds(f"{folder}/file")
-            else:
-                parts = folder[len(self.layout.directory) :].lstrip("/").split("/")
-                found = self._judged(parts, folder) if kind == "data" else folder == listed
+            found = self.layout.holds(f"{folder}/file") if kind == "data" else folder == listed
+            if kind == "data" and not found:
+                self._note(folder[len(self.layout.directory) :].lstrip("/").split("/"), folder)
             if len(self._known) < _MOST_KNOWN:
                 self._known[folder] = found
         return found
 
-    def _judged(self, parts: Sequence[str], folder: str) -> bool:
+    def _note(self, parts: Sequence[str], folder: str) -> None:
         *partitions, bucket = parts
         keys = self.layout.partition_keys
-        named = [is_partition_folder(*one) for one in zip(partitions, keys, strict=False)]
-        if len(partitions) == len(keys) and all(named) and is_bucket_folder(bucket):
-            return True
         is_partition = len(parts) <= len(keys) and is_partition_folder(bucket, keys[len(partitions)])
         if not is_partition and ("=" in bucket or bucket.startswith("bucket-")):
             self._skip(folder)
-        return False
 
     def skips_link(self, path: str) -> bool:
         """Whether the path is a symbolic link or lies behind one; it is then among the skipped."""

@@ -32,14 +32,11 @@ _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
 class StorageView:
-    """Shows `whole`, and perhaps other storages, under other paths. `_there` says in which storage a path is, how it
-    begins there, and how here instead."""
+    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a subclass says in which
+    storage a path is, how it begins there, and how here instead."""
 
     __slots__ = ("whole",)
     whole: Storage
-
-    def _there(self, path: str) -> tuple[Storage, str, str]:
-        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):

@@ -31,18 +31,15 @@ class ExternalPaths:
         weighted = strategy == "weight-robin" and options.is_set(EXTERNAL_WEIGHTS)
         weights = options.value(EXTERNAL_WEIGHTS) if weighted else [1] * len(roots)
         if not roots or len(weights) != len(roots):
-            raise InvalidOption(
-                f"{EXTERNAL_PATHS.key!r} with {strategy} has {len(roots)} paths and {len(weights)} weights. Set "
-                f"{EXTERNAL_FS.key!r} to the scheme of a path, or {EXTERNAL_WEIGHTS.key!r} to a number for each path.",
-                option=EXTERNAL_PATHS.key,
-            )
+            why = f"with {strategy} it has {len(roots)} paths and {len(weights)} weights. Set scheme or weights to fit."
+            raise InvalidOption(f"{EXTERNAL_PATHS.key!r}: {why}", option=EXTERNAL_PATHS.key)
         shares = [max(1, 1000 * one // sum(weights)) for one in weights] if weighted else weights
         turns = (root for root, share in zip(roots, shares, strict=True) for _ in range(share))
         return cls(tuple(turns), strategy == "entropy-inject")
 
     def place(self, folder: str, name: str, turn: int) -> str:
         """The path of a new data file of this name, as the table's storage shows it. `folder` is that of its bucket,
-        and `turn` grows by one with each file of a writer."""
+        and `turn` begins anywhere and grows by one with each file of a writer."""
         if not self.turns:
             return f"{folder}/{name}"
         if self.has_entropy:

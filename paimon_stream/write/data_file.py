@@ -193,8 +193,7 @@ class BucketWriter:
         if self._file is None:
             settings = self._settings
             name = f"{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
-            turn = crc32(self._uuid.encode()) + self._names  # writers begin at different external paths
-            path = settings.external.place(self._folder, name, turn)
+            path = settings.external.place(self._folder, name, crc32(self._uuid.encode()) + self._names)
             self._names += 1
             self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
