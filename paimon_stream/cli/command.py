@@ -18,10 +18,9 @@ from typing import Any
 import click
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.completion import columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
-from paimon_stream.cli.output import Answer, Part, say, show
+from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage

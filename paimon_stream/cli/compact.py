@@ -5,9 +5,8 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, size

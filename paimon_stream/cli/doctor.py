@@ -5,16 +5,14 @@ from typing import Any, Final
 import click
 
 from paimon_stream.api.diagnosis import Diagnosis
-from paimon_stream.api.doctor import examine
+from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, option, pairs_of, table_command
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
-from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
 from paimon_stream.stream.claims import registered_writers
 

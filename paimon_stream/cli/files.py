@@ -3,10 +3,9 @@
 from typing import Final
 
 from paimon_stream.api.inspection import Partition, Statistics, TableFile, manifests_of, partitions_of, statistics_of
-from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import Answer, Column, Listing, json_of
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size

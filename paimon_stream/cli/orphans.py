@@ -4,10 +4,9 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size
 from paimon_stream.maintenance.findings import Finding

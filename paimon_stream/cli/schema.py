@@ -5,9 +5,8 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, option, table_command
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
 from paimon_stream.format.types import DataField

@@ -80,24 +80,18 @@ def _visible(char: str) -> str:
     return char if char.isprintable() else f"\\x{ord(char):02x}"
 
 
-COMMAND_OF: Final = {
-    "compact_manifests": "compact-manifests",
+_SAME: Final = (
+    "compact_manifests", "delete", "expire_partitions", "files", "rebuild_index", "recommit", "repair_hints",
+    "snapshots", "truncate", "verify",
+)  # fmt: skip
+COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
     "create_tag": "tag create",
-    "delete": "delete",
     "delete_tag": "tag delete",
     "drop_partitions": "drop-partition",
-    "expire_partitions": "expire-partitions",
     "expire_snapshots": "expire",
-    "files": "files",
-    "rebuild_index": "rebuild-index",
-    "recommit": "recommit",
     "remove_orphan_files": "orphans",
-    "repair_hints": "repair-hints",
     "rollback_to": "rollback",
-    "snapshots": "snapshots",
     "tags": "tag list",
-    "truncate": "truncate",
-    "verify": "verify",
 }
 """The methods of `PaimonTable`, each with the command that does the same."""
 

@@ -1,11 +1,8 @@
-"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5).
+"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5): a *static*
+one those that match a spec (`{}` matches all), a *dynamic* one those that get new files.
 
-*Static* replaces the partitions that match a spec (`{}` matches all), also without new files. *Dynamic*
-replaces the partitions that get new files; a table without partitions counts as one partition.
-
-Invariants: the files to remove are determined anew on the base of every attempt. So an append that was
-published meanwhile is replaced, too, and no file is removed that is not there. Only manifests that may
-contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
+Invariants: the files to remove are determined anew on the base of every attempt. So an append that was published
+meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files.
 """
 
 import logging

@@ -1,13 +1,8 @@
 """The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit (docs/format-notes.md).
+still valid at the commit (docs/format-notes.md says where the table's largest number is kept).
 
-The table's largest number is kept from batch to batch and updated with the deltas of the snapshots that others
-publish. A new run looks for the newest snapshot that stores the number, and reads all manifests of the table
-only if there is no such snapshot.
-
-Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A
-batch is not published if others have meanwhile used its numbers in a bucket that it writes to, or if that is
-not known (semantics.md §6.4, R6.2).
+Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A batch is not
+published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2).
 """
 
 from dataclasses import dataclass

@@ -13,6 +13,9 @@ from paimon_stream.format.types import MAX_LENGTH, PLAIN, DataField, DataType, T
 TWELVE_BYTES: Final = pa.binary(12)
 """The Arrow type of an INT96 column while its values are bytes."""
 
+PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of a timestamp's units make up a second."""
+
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 JULIAN_EPOCH: Final = 2_440_588
 

@@ -1,9 +1,5 @@
-"""The merge engine partial-update: values that are not NULL replace earlier values, column by column or
-sequence group by sequence group (semantics.md §6.5).
-
-The columns of a group change together. A row changes them if its ordering columns are not smaller than the held ones. A
-row whose ordering columns are all NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows
-build on its values. As in Java, they also build on the values of a -D that removes the row.
+"""The merge engine partial-update: values that are not NULL replace earlier values, column by column or sequence group
+by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows").
 """
 
 from collections.abc import Iterable

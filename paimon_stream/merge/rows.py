@@ -1,12 +1,7 @@
-"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction.
+"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction. A `Comparison`
+does so for a compaction that looks up older values, or that writes a changelog (compaction.md §6-§8).
 
-If a key has a single row, the row stays as it is, whatever its kind; the engine is not involved (Java's
-ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last row that counted.
-
-A `Comparison` merges rows for a compaction that looks up older values, or that writes a changelog (compaction.md
-§6-§8). The rows of higher levels than the compaction's own come along to be looked up. They take part in the merging
-of their keys, and are not written themselves. (With deletion vectors, such a row is one to be marked.) What a
-key was before is its row on the lowest level that readers of the changelog have seen.
+docs/architecture.md ("Merging rows") says what becomes of a single row, and what the rows of higher levels are for.
 """
 
 from collections.abc import Iterable

@@ -27,7 +27,7 @@ from paimon_stream.errors import (
     Unavailable,
 )
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path, delete_each
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, delete_each
 from paimon_stream.storage.store_client import Client, Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import Upload, open_source
@@ -48,7 +48,7 @@ _NAME: Final = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ObjectStorage(OneByOne):
+class ObjectStorage(Storage):
     """A folder in a bucket. The store is opened when it is first used, in each process.
 
     A pickle holds the settings with their secrets, because executors need them. `repr` shows the location

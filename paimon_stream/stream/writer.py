@@ -34,11 +34,10 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
 from paimon_stream.stream.evidence import gather, journal_since, judge
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.identity import BatchSummary, WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry, veto_error

@@ -1,10 +1,7 @@
 """Merges the columns of rows to be written into the columns of the table. This module touches no storage.
 
-Columns and members of ROWs are matched by name. Columns that the table lacks are appended, nullable and with
-fresh ids. A type is widened if no value can change by it. The result, including the ids, is what Java's
-`SchemaMergingUtils` makes of the same columns. Where Java would round, cut or move values (BIGINT to FLOAT,
-INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read its own result (TIME, keys of a MAP, MULTISET),
-the merge is refused. Nothing is ever dropped, narrowed or made NOT NULL.
+The result, including the ids, is what Java's `SchemaMergingUtils` makes of the same columns, or a refusal
+(docs/schema-changes.md; docs/architecture.md, "Merged schemas").
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,6 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
 
-Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a listing only
-if it is proven to name the newest snapshot, and it is never moved backwards or to a missing snapshot. It
-proves nothing that its snapshot exists and the next one does not: a paused writer may have created an expired
-snapshot again and pointed LATEST to it.
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md (docs/architecture.md, "Hints").
 """
 
 import logging

@@ -1,8 +1,5 @@
-"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files.
-
-Rows wait until a row group is worth writing. That is 256k rows, or fewer if the rows are wide or if the open
-file reaches `target-file-size` earlier. The number of rows is computed from the size of the row groups
-already written, so files with a small target also end near it.
+"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files
+(docs/architecture.md, "Row groups").
 """
 
 import math

@@ -1,10 +1,5 @@
-"""Which bucket a key gets in a table with dynamic buckets (table-kinds.md §2.2).
-
-The hash index of a snapshot has a file for each bucket, with the hashes of all keys that were ever written there. A
-known hash keeps its bucket. A new one goes to the first bucket that is not full, and else opens a bucket.
-
-Several tasks may assign keys at once. Task `t` of `n` gets the keys with `|hash % n| = t`, and adds keys only to
-buckets with `bucket % n = t`. So a bucket gets new keys from one task, which writes the bucket's next index file.
+"""Which bucket a key gets in a table with dynamic buckets, and the hash index that remembers it (table-kinds.md §2.1,
+§2.2).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream.errors import NoSpace, PermissionDenied, StorageError, Unavailable
-from paimon_stream.storage.base import OneByOne, Storage
+from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import Request
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _counted(method: str, verb: str = "") -> Any:
     return call
 
 
-class FaultyStorage(OneByOne):
+class FaultyStorage(Storage):
     """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
 
     Every method call is one operation, and so is each write and the close of an output stream. Calls for many
