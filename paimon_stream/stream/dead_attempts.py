@@ -45,7 +45,7 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
     alike = [one for one in found if one.file.file_name in names]
-    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in alike})
+    return len(prepared & {layout.file_of(one) for one in alike})
 
 
 def remove_dead_attempts(
@@ -71,7 +71,7 @@ def remove_dead_attempts(
             return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
         if not _is_proof(snapshots, manifests, published[-1]):
             return 0
-        prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
+        prepared = [*_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))]
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [

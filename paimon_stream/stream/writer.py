@@ -365,7 +365,7 @@ class StreamWriter:
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
         """Removes the files of a write that failed before its commit."""
-        remove_files(self._storage, data_files(self.table.layout, messages))
+        remove_files(self.table.storage, data_files(self.table.layout, messages))
 
     # -- compaction -------------------------------------------------------------------------------
 
