@@ -52,10 +52,8 @@ class Session:
             location = self.storage.location
             folder, _, name = location.rpartition("/")
             if name and location.startswith("/") and open_storage(folder or "/").exists(name):
-                raise NotFound(
-                    f"{location} is a file. Give the table's own folder, <warehouse>/<database>.db/<table>.",
-                    table=location,
-                ) from None
+                text = "is a file. Give the table's own folder, <warehouse>/<database>.db/<table>."
+                raise NotFound(text).of_table(location, subject=True) from None
             raise
 
     @property

@@ -64,10 +64,8 @@ def schema(session: Session, schema_id: int | None) -> Answer:
     ids = store.ids()
     if schema_id is not None and schema_id not in ids:
         raise NotFound(
-            f"{session.raw.location} has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
-            table=session.raw.location,
-            schema=schema_id,
-        )
+            f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.", schema=schema_id
+        ).of_table(session.raw.location, subject=True)
     found = session.raw.schema if schema_id is None else store.get(schema_id)
     document = session.document(
         id=found.id,

@@ -68,11 +68,8 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     own file. Without --yes it only shows the tag."""
     found = find_tag(session.raw.storage, name)
     if found is None:
-        raise NotFound(
-            f"{session.raw.location} has no tag {name!r}. See: paimon-stream tag list.",
-            table=session.raw.location,
-            tag=name,
-        )
+        text = f"has no tag {name!r}. See: paimon-stream tag list."
+        raise NotFound(text, tag=name).of_table(session.raw.location, subject=True)
     if not yes:
         said, snapshot = f"Tag {name} cannot be read. Only its file would be deleted. {found}", None
         if isinstance(found, Snapshot):

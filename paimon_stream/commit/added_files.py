@@ -11,6 +11,7 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.format.entries import DataFileMeta, FileKind
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
 from paimon_stream.table.layout import Layout
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
@@ -20,11 +21,10 @@ deletes no file that is younger than an hour."""
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
-    files. Makes one request to the storage per file. Files that a commit removes need not exist, and files
-    outside the table are left out. With the time `now`, only for files that may be older than
-    `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file of the same changes.
-    Raises `StorageError`."""
-    return [path for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
+    files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
+    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
+    old as the oldest data file of the same changes. Raises `StorageError`."""
+    return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
@@ -41,11 +41,9 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
     chosen = [one for one in files if now is None or _may_be_old(one.file, now)]
     for entry in chosen:
-        if entry.file.external_path is not None:
-            continue
         for name in (entry.file.file_name, *entry.file.extra_files):
-            yield layout.data_file(entry.partition, entry.bucket, name)
+            yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
     if chosen or not files:
         for change in changes.index:
-            if change.kind is FileKind.ADD and change.entry.file.external_path is None:
+            if change.kind is FileKind.ADD:
                 yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)

@@ -128,11 +128,10 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
         raise InvalidOption(
-            f"{table.location}: {list(specs)!r} names no partition to drop. Nothing was changed. Give a list "
-            f"of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
-            table=table.location,
+            f"{list(specs)!r} names no partition to drop. Nothing was changed. Give a list of partitions such as "
+            f"[{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
             option="partitions",
-        )
+        ).of_table(table.location)
     cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True)
 
@@ -145,11 +144,10 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     if partition is not None:
         if dynamic:
             raise InvalidOption(
-                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named partition is "
-                "replaced as a whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
-                table=table.location,
+                f"both a partition ({partition!r}) and dynamic=True are given. A named partition is replaced as a "
+                "whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
                 option="dynamic",
-            )
+            ).of_table(table.location)
         return False
     if not table.partition_types:
         return False
@@ -186,14 +184,13 @@ def _check_inside(
     shown = ", ".join(named[:_SHOWN])
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     raise OutsidePartition(
-        f"{table.location}: partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the "
-        f"new files lie outside of it, in {shown}{more}. Nothing was published. Leave those rows out, or "
-        "overwrite without a partition (dynamic=True replaces the partitions that get rows).",
-        table=table.location,
+        f"partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the new files lie outside of it, "
+        f"in {shown}{more}. Nothing was published. Leave those rows out, or overwrite without a partition "
+        "(dynamic=True replaces the partitions that get rows).",
         partition=dict(partition),
         found=tuple(named[:_SHOWN]),
         count=len(outside),
-    )
+    ).of_table(table.location)
 
 
 def _numbered(table: Table, written: Changes) -> Changes:

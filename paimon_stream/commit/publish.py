@@ -234,15 +234,14 @@ class Publisher:
         snapshot = staged.snapshot
         cause = f": {why}" if why is not None else ", because the snapshots that would show it have expired"
         return CommitUnknown(
-            f"{self._location}: whether commit {snapshot.commit_identifier} of user "
-            f"{snapshot.commit_user!r} was published as snapshot {snapshot.id} is not known{cause}. Nothing "
-            "was deleted. Start the query again: it looks for the commit before it writes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages.",
-            table=self._location,
+            f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
+            f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
+            "before it writes anything. If you called commit() yourself, call filter_and_commit() with the same "
+            "messages.",
             user=snapshot.commit_user,
             batch=snapshot.commit_identifier,
             snapshot=snapshot.id,
-        )
+        ).of_table(self._location)
 
     # -- the traces of a snapshot in later ones ------------------------------------------------------
     #

@@ -166,7 +166,7 @@ class _Source(ByteCursor):
 
     @property
     def left(self) -> int:
-        return len(self._data) - self.at
+        return len(self.raw) - self.at
 
     def number(self, form: str) -> int:
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])

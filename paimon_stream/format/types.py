@@ -106,6 +106,12 @@ class DataType:
         assert self.element is not None
         return (self.element, _COUNT) if self.key is None else (self.key, self.element)
 
+    @property
+    def items(self) -> "DataType":
+        """The type of the elements of an ARRAY."""
+        assert self.element is not None
+        return self.element
+
     def with_nullable(self, nullable: bool) -> "DataType":
         """The same type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
@@ -342,8 +348,7 @@ def arrow_type(type_: "DataType") -> pa.DataType:
             unit = "ms" if type_.precision <= 3 else "us" if type_.precision <= 6 else "ns"
             return pa.timestamp(unit, tz="UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
         case TypeRoot.ARRAY:
-            assert type_.element is not None
-            return pa.list_(_arrow_field("element", type_.element))
+            return pa.list_(_arrow_field("element", type_.items))
         case TypeRoot.MAP | TypeRoot.MULTISET:
             key, value = type_.entry
             return pa.map_(_arrow_field("key", key.with_nullable(False)), _arrow_field("value", value))

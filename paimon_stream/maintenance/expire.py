@@ -96,13 +96,11 @@ class Retention:
             least = min(least, most)
         if most < least:
             raise InvalidOption(
-                f"{table}: at most {most} snapshots are to be retained, but at least {least}. Nothing was "
-                f"deleted. Lower retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
-                f"({SNAPSHOT_NUM_RETAINED_MAX.key}).",
+                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. Lower "
+                f"retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max ({SNAPSHOT_NUM_RETAINED_MAX.key}).",
                 option=SNAPSHOT_NUM_RETAINED_MIN.key,
                 value=least,
-                table=table,
-            )
+            ).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(SNAPSHOT_TIME_RETAINED)
         else:

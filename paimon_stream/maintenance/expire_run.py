@@ -29,6 +29,7 @@ from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import in_lineage, rolled_back
@@ -410,13 +411,10 @@ class Cleaner:
                         yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The file and the files beside it. None for a file outside the table, which is kept, and for one
-        that the table cannot have."""
-        if entry.file.external_path is not None:
-            return
+        """The file and the files beside it. None for one that the table cannot have."""
         layout = self.table.layout
         try:
-            folder = layout.bucket_folder(entry.partition, entry.bucket)
+            folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)
         except FormatError as why:
             self.remover.pass_over(why)
             return
@@ -454,7 +452,8 @@ class Cleaner:
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
         for folder in emptied:
             self.remover.remove_uncounted(folder)
-            above.update(one for one in parents(folder) if one not in keep)
+            root, inner = split_root(folder)
+            above.update(root + one for one in parents(inner) if one not in keep)
         for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
             self.remover.remove_uncounted(folder)
 
@@ -491,7 +490,7 @@ class Cleaner:
         except CorruptMetadata:
             return
         for entry in entries:
-            if entry.file.file_name in kept or entry.file.external_path is not None:
+            if entry.file.file_name in kept:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)

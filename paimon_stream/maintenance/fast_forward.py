@@ -152,7 +152,6 @@ class _Forward:
 
     def _contended(self, why: str) -> CommitContended:
         return CommitContended(
-            f"{self.main.location} was not forwarded to the end: {why}. It is in a state that the branch had. Stop the "
-            "writers of both, and run fast_forward again.",
-            table=self.main.location,
-        )
+            f"was not forwarded to the end: {why}. It is in a state that the branch had. Stop the writers of both, "
+            "and run fast_forward again."
+        ).of_table(self.main.location, subject=True)

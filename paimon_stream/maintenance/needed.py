@@ -83,8 +83,8 @@ def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> No
     """Checks that the lists and manifests of a snapshot can be read, and that its data files exist. With
     `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
     for entry in live_entries(ManifestStore(table.storage), snapshot):
-        if data and entry.file.external_path is None:
-            table.storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        if data:
+            table.storage.stat(table.layout.file_of(entry))
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
@@ -105,11 +105,10 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
-            f"{snapshots.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
-            f"on it: a paused writer created it again after its id had expired. Nothing was changed.{later}",
-            table=snapshots.location,
+            f"snapshot {wanted.id} is no part of the table. The next one was not built on it: a paused writer created "
+            f"it again after its id had expired. Nothing was changed.{later}",
             snapshot=wanted.id,
-        )
+        ).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:

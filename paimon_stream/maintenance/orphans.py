@@ -28,6 +28,7 @@ from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import References, branches, histories, name_hash
@@ -50,9 +51,9 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
     """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
-    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most `max_paths` of
-    them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
-    `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
+    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, or whole for files outside it, at
+    most `max_paths` of them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were
+    read, `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
     the paths, at most `max_paths` of them, that were left without a look inside: symbolic links, and folders
     that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
 
@@ -105,8 +106,9 @@ def remove_orphan_files(
             refuse_while_pinned(one, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
-        by_storage = _storage_clock(used, running)
-        now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
+        for root in ("", *table.layout.roots):
+            by_storage = _storage_clock(used, running, root)
+            now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
         table=table, runtime=running, cutoff=now - age, dry_run=dry_run, max_paths=max_paths, progress=progress
     ).run()
@@ -116,20 +118,18 @@ def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
         raise InvalidOption(
-            f"{location}: older_than is {older_than!s}, less than an hour: files that a writer is about to "
-            "commit would count as orphans. Nothing was deleted. Give an age of an hour or more, longer "
-            "than your longest batch takes.",
+            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would count as "
+            "orphans. Nothing was deleted. Give an age of an hour or more, longer than your longest batch takes.",
             option="older_than",
             value=str(older_than),
-            table=location,
-        )
+        ).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
-def _storage_clock(storage: Storage, runtime: Runtime) -> int | None:
-    """The time in epoch milliseconds by the clock that gives files their modification times. None if not even
-    an empty file has space; deleting must work then, too."""
-    path = f"{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
+def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
+    """The time in epoch milliseconds by the clock that gives files below `root` their times. None if not even an empty
+    file has space; deleting must work then, too."""
+    path = f"{root}{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
     try:
         storage.write(path, b"")
         return storage.stat(path).modified_millis
@@ -185,12 +185,10 @@ class _Cleaner:
             if why is None:
                 continue
             raise CorruptMetadata(
-                f"{history.location}: {why}. Snapshots seem to be lost, and then the files of their "
-                "rows would count as orphans. Nothing was deleted. Restore the snapshot files from a "
-                "backup; if only the hint is wrong, run repair-hints.",
+                f"{why}. Snapshots seem to be lost, and then the files of their rows would count as orphans. Nothing "
+                "was deleted. Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints.",
                 path=f"{history.location}/{SNAPSHOT_FOLDER}",
-                table=history.location,
-            )
+            ).of_table(history.location)
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
@@ -243,8 +241,9 @@ class _Cleaner:
                 for stat in self._old(files_of(self.storage, f"{branch}{kind}")):
                     if not stat.name.startswith(prefix) and stat.name not in _HINTS:
                         yield kind, stat
-        for stat in self._old(self.storage.list_files(OWN_FOLDER, _CLOCK)):
-            yield "stream", stat
+        for root in ("", *self.table.layout.roots):
+            for stat in self._old(self.storage.list_files(f"{root}{OWN_FOLDER}", _CLOCK)):
+                yield "stream", stat
         for branch in branches(self.storage):
             for user in ("", *self.storage.list_folders(f"{branch}{OWN_FOLDER}")):
                 folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")
@@ -284,7 +283,7 @@ class _Cleaner:
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
                 if len(self.paths) < self.max_paths:
-                    self.paths.append(stat.path)
+                    self.paths.append(shown(stat.path))
             self.progress("orphans", sum(self.files.values()), None)
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:

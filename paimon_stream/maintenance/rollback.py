@@ -149,11 +149,10 @@ class _Rollback:
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(
-                f"{self.storage.location}: the rollback to snapshot {self.kept.id} stopped, because another "
-                f"one has taken over. {gone} Look at the table before you roll back again.",
-                table=self.storage.location,
+                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {gone} Look at "
+                "the table before you roll back again.",
                 snapshot=self.kept.id,
-            )
+            ).of_table(self.storage.location)
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -187,11 +186,10 @@ class _Rollback:
                 self.storage.delete(snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
         raise CommitContended(
-            f"{self.storage.location} could not be rolled back to snapshot {self.kept.id}: a writer keeps "
-            "committing. Stop it, and roll back again. Until then nothing expires.",
-            table=self.storage.location,
+            f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. Stop it, and roll back "
+            "again. Until then nothing expires.",
             snapshot=self.kept.id,
-        )
+        ).of_table(self.storage.location, subject=True)
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]

@@ -54,14 +54,13 @@ def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
         wanted.setdefault(pool[one], set()).add(one)
     for path, identities in wanted.items():
         for entry in shelf.entries(path, identities):
-            if entry.file.external_path is None:
-                identities.discard(hash(tuple(entry.identity)))
-                yield entry
+            identities.discard(hash(tuple(entry.identity)))
+            yield entry
 
 
 def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     table, found = shelf.table, shelf.found
-    path = table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
         checker = _File(table=table, entry=entry, path=path, written=written, found=found)

@@ -52,12 +52,11 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
         raise InvalidData(
-            f"{table} has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take "
-            f"a value back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true.",
-            table=table,
+            f"has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take a value "
+            f"back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true.",
             column=name,
             function=rule.function,
-        )
+        ).of_table(table, subject=True)
     match rule.function:
         case "sum":
             return summed(table, name, column, actions)

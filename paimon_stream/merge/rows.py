@@ -111,10 +111,9 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
         raise InvalidData(
-            f"{spec.table} has the merge engine first-row and got -U or -D rows, which it does not accept. "
-            "Filter them out, or set the option ignore-delete.",
-            table=spec.table,
-        )
+            "has the merge engine first-row and got -U or -D rows, which it does not accept. Filter them out, or set "
+            "the option ignore-delete."
+        ).of_table(spec.table, subject=True)
     return np.where(several, runs.first(~runs.retracts), runs.starts)
 
 

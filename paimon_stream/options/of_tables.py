@@ -17,6 +17,7 @@ from paimon_stream.options.option import (
     switch,
     text,
     time_form,
+    word,
     zone,
 )
 
@@ -37,6 +38,16 @@ ORC_LTZ_LEGACY = Option(
 FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option("data-file.path-directory", text, None, "Folder between the table and the partitions.")
+EXTERNAL_PATHS = Option("data-file.external-paths", text, "", "Folders for data files, if there is a strategy.")
+EXTERNAL_STRATEGY = Option(
+    "data-file.external-paths.strategy", one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
+    "none", "Which external path a new file gets. none: files lie in the table.",
+)  # fmt: skip
+EXTERNAL_FS = Option("data-file.external-paths.specific-fs", word, "", "The scheme of the paths that specific-fs uses.")
+EXTERNAL_WEIGHTS = Option(
+    "data-file.external-paths.weights", lambda value: [positive(one) for one in value.split(",")], None,
+    "With weight-robin, how many files each path gets, such as 1,3.",
+)  # fmt: skip
 FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level", levels, "",
     "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",

@@ -1,20 +1,11 @@
 """The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
 
-from paimon_stream.options.option import Option, one_of, size, switch, text, word
+from paimon_stream.options.option import Option, size, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "Set in a table, it must be the branch that is opened.")
 FALLBACK_BRANCH = Option("scan.fallback-branch", text, "", "Readers also see another branch. Such tables are not read.")
 PRIMARY_BRANCH = Option("scan.primary-branch", text, "", "As scan.fallback-branch, the other way round.")
-EXTERNAL_PATHS = Option(
-    "data-file.external-paths", text, "", "Data files lie outside the table, unless the strategy is none."
-)
-EXTERNAL_STRATEGY = Option(
-    "data-file.external-paths.strategy",
-    one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
-    "none",
-    "How the external path of a file is chosen. Tables with external paths and another value than none are refused.",
-)
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
     "Deleted rows are marked, and their files are not rewritten. Tables with primary keys are written only if another "

@@ -114,8 +114,7 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
     try:
         match type_.root:
             case TypeRoot.ARRAY:
-                assert type_.element is not None
-                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.element)
+                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.items)
                 return _lists(values, wanted, inner)
             case TypeRoot.MAP | TypeRoot.MULTISET:
                 return _maps(values, type_, wanted)

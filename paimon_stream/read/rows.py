@@ -146,12 +146,11 @@ def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[S
     except FormatError as wrong:
         table = scan.table.location
         raise FormatError(
-            f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
-            f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
-            "on the JVM, or roll it back to a snapshot without these files.",
-            table=table,
+            f"the keys that a manifest gives for a file cannot be read: {wrong.message} Files of bucket "
+            f"{files[0].bucket} cannot be merged without them. Read the table with an engine on the JVM, or roll it "
+            "back to a snapshot without these files.",
             bucket=files[0].bucket,
-        ) from None
+        ).of_table(table) from None
 
 
 class _Reader:
@@ -168,13 +167,14 @@ class _Reader:
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
-        inside = (one for one in entries if one.file.external_path is None)
-        self.ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
+        self.ahead.expect(
+            (self._scan.table.layout.file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries
+        )
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
         as in Java."""
-        path = f"{self._scan.table.location}/{self._relative(entry)}"
+        path = entry.file.external_path or f"{self._scan.table.location}/{self._scan.table.layout.file_of(entry)}"
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
@@ -254,23 +254,13 @@ class _Reader:
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
 
-    def _relative(self, entry: ManifestEntry) -> str:
-        if entry.file.external_path is not None:
-            raise UnsupportedFeature(
-                f"File {entry.file.external_path} of {self._scan.table.location} lies outside the table, "
-                "where this release does not read. Read the table with an engine that does.",
-                table=self._scan.table.location,
-                path=entry.file.external_path,
-            )
-        return self._scan.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
-
     def _chunks(
         self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
     ) -> Iterator[Chunk]:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
-        with _reading(path, self._scan), self.ahead.open_input(self._relative(entry)) as source:
+        with _reading(path, self._scan), self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> pa.RecordBatch:

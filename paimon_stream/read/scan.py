@@ -120,10 +120,9 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         ids = store.ids()
         there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
         raise NotFound(
-            f"{table.location} has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
-            table=table.location,
+            f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
             snapshot=snapshot_id,
-        )
+        ).of_table(table.location, subject=True)
     return found
 
 
@@ -134,12 +133,10 @@ def _tagged(table: Table, tag: str) -> Snapshot:
         return decode_snapshot(table.storage.read(path, MOST_JSON), full)
     except NotFound:
         raise NotFound(
-            f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never existed. Look at "
-            "PaimonTable.tags().",
-            table=table.location,
+            f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at PaimonTable.tags().",
             tag=tag,
             path=full,
-        ) from None
+        ).of_table(table.location, subject=True) from None
 
 
 def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
@@ -156,11 +153,8 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
             raise IncompatibleSchema(
-                f"{table.location} has no column {name!r} (schema {schema.id}).{hint}",
-                table=table.location,
-                column=name,
-                schema=schema.id,
-            )
+                f"has no column {name!r} (schema {schema.id}).{hint}", column=name, schema=schema.id
+            ).of_table(table.location, subject=True)
         chosen.append(schema.field(name))
     if len(set(names)) < len(names):
         raise IncompatibleSchema(f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location)
@@ -236,9 +230,7 @@ def _check_readable(table: Table, *also: Option[Any]) -> None:
         if table.options.differs(option):
             value = table.options[option.key]
             raise UnsupportedFeature(
-                f"{table.location} has {option.key} = {value!r}, which this release does not read. Read it "
-                "with an engine that does.",
-                table=table.location,
+                f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does.",
                 option=option.key,
                 value=value,
-            )
+            ).of_table(table.location, subject=True)

@@ -1,10 +1,5 @@
-"""The identity of one streaming writer, and what it leaves in the properties of its snapshots.
-
-A stream is identified by its commit user. A *run* of it is one start of its Spark query. With the *marks*, a later run
-distinguishes its own snapshots from those of another query that was given the same commit user (semantics.md R1.1,
-R1.5; exactly-once.md §1). The *summary* of a batch shows what each commit did: a few small numbers, known before
-publishing. No judgement uses it, and other engines ignore both.
-"""
+"""The identity of one streaming writer, and what it leaves in the properties of its snapshots: marks, by which it knows
+them, and a summary (semantics.md R1.1, R1.5; exactly-once.md §1; docs/architecture.md, What a stream keeps)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

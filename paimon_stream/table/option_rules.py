@@ -44,7 +44,8 @@ IMMUTABLE: Final = frozenset({
     "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group", "partition",
     "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
     # These define where rows are looked for, or what the table is.
-    "bucket", "branch", "deletion-vectors.enabled", "partition.default-name", "partition.legacy-name", "type",
+    "bucket", "branch", "data-file.external-paths", "data-file.external-paths.strategy", "deletion-vectors.enabled",
+    "partition.default-name", "partition.legacy-name", "type",
 })  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 

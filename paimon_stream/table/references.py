@@ -217,11 +217,10 @@ class References:
                     known.add(root.stat)
                     self.roots += 1
         raise CommitContended(
-            f"{self.storage.location}: snapshots came and went while they were read, {_ROUNDS} times. "
-            "Nothing was deleted. Try again when fewer writers are at work.",
-            table=self.storage.location,
+            f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. Try again when "
+            "fewer writers are at work.",
             attempts=_ROUNDS,
-        )
+        ).of_table(self.storage.location)
 
     def _add(self, *names: str | None) -> None:
         self._names.extend([name_hash(name) for name in names if name is not None])

@@ -77,13 +77,12 @@ def merge_columns(
     fields = merger.merged(schema.fields, columns, "")
     if merger.problems:
         raise IncompatibleSchema(
-            f"{location}: the columns of the rows cannot be merged into the table's: "
-            f"{'; '.join(merger.problems.values())}. Nothing was written and the schema is unchanged. Cast, "
-            "rename or drop these columns, or alter the table first.",
-            table=location,
+            f"the columns of the rows cannot be merged into the table's: {'; '.join(merger.problems.values())}. "
+            "Nothing was written and the schema is unchanged. Cast, rename or drop these columns, or alter the table "
+            "first.",
             column=next(iter(merger.problems)),
             columns=tuple(merger.problems),
-        )
+        ).of_table(location)
     if fields == schema.fields:
         return schema
     return replace(schema, id=schema.id + 1, fields=fields, highest_field_id=merger.highest, time_millis=time_millis)

@@ -133,11 +133,10 @@ def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place
 
 
 def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    assert type_.element is not None
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     offsets, (elements,) = _alive(column, column.values)
-    elements = _cast_inner(elements, type_.element, target.value_field, place.inside("element"))
+    elements = _cast_inner(elements, type_.items, target.value_field, place.inside("element"))
     return pa.ListArray.from_arrays(offsets, elements, type=target)
 
 

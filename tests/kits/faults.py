@@ -152,6 +152,12 @@ class FaultyStorage(Storage):
     read = _counted("read")
     write = _counted("write")
     put_if_absent = _counted("put_if_absent")
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The external paths that the inner storage shows."""
+        return cast("tuple[str, ...]", getattr(self.inner, "roots"))  # noqa: B009 - a `Storage` need not have them
+
     list_files = _counted("list_files")
     list_names = _counted("list_names", verb="list_files")
     list_folders = _counted("list_folders")

@@ -312,11 +312,6 @@ def test_ordinary_append_tables_are_writable(options: dict[str, str]) -> None:
     [
         ({"type": "format-table"}, UnsupportedFeature, "format-table"),
         ({"data-evolution.enabled": "true"}, UnsupportedFeature, "data evolution"),
-        (
-            {"data-file.external-paths": "s3://b", "data-file.external-paths.strategy": "round-robin"},
-            UnsupportedFeature,
-            "data-file.external-paths",
-        ),
         ({"branch": "dev"}, UnsupportedFeature, "branch = 'dev'"),
         ({"file.format": "csv"}, UnsupportedFeature, "file.format = 'csv'"),
         ({"manifest.format": "parquet"}, UnsupportedFeature, "manifest.format = 'parquet'"),
