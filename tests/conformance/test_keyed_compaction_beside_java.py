@@ -29,8 +29,9 @@ from tests.kits.random_tables import Definition, batches, definition
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 from tests.kits.seeds import seeds
 
+VECTORS = "deletion-vectors.enabled"
 GOLDEN = Path(__file__).parent.parent / "golden" / "compaction"
-CASES = ("aggregation", "first_row", "full_*", "level_formats", "lookup_*", "partial_update*", "pk_*", "sequence_field")
+CASES = ("aggregation", "deletion_vectors*", "first_row", "full_*", "level_formats", "lookup_*", "partial_update*", "pk_*", "sequence_field")
 TAKES_ALL = [("aggregation", "minor"), ("partial_update_deletes", "minor")]
 """Where Java merges a part of the runs, and ours must not: a merged delete could be lost (RC5.6)."""
 CALLS = [
@@ -98,7 +99,9 @@ def as_a_whole(files: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
-def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: str, tmp_path: Path, java: Any) -> None:
+def test_the_files_are_those_that_java_made_of_the_same_table(
+    case: str, name: str, tmp_path: Path, java: Any, kinds: Any
+) -> None:
     call, loose = expected(case)[f"call {name}"], expected(case)["loose"]
     asked = {key: value for key, value in call["call"].items() if value is not None}
     if (case, name) in TAKES_ALL:
@@ -123,11 +126,17 @@ def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: s
         read = java.read_changes(table.location, since + 1)
         assert [[kind, *row.values()] for kind, row in read] == call["changelog"]
     keys = [(name, "ascending") for name in table.schema.primary_keys]
-    if table.schema.options.get("merge-engine") != "first-row":  # rows of level 0 come in
+    options = table.schema.options
+    if options.get("merge-engine") != "first-row" and VECTORS not in options:  # else rows of level 0 come in
         assert table.to_arrow().sort_by(keys) == before.sort_by(keys)
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
     if isinstance(call.get("rows"), list):
         assert_rows(table.to_arrow(), table.schema.fields, call["rows"])
+    if VECTORS in options:
+        marked = {name: found for one in kinds.index(table.location) for name, found in one["deleted"].items()}
+        levels = {file.meta.file_name: file.meta.level for file in table.files()}
+        deleted = {one["of"]["level"]: one["positions"] for one in call["deleted"]}
+        assert {levels[name]: found for name, found in marked.items()} == deleted
     upgraded = sum(file.meta.file_name in known and file.meta.level > 0 for file in table.files())
     assert report.files_upgraded <= upgraded
     assert not table.verify(sample=100).findings
