@@ -36,7 +36,7 @@ from paimon_stream.maintenance.verify_history import (
     read_roots,
 )
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import check_levels, check_row_ids
+from paimon_stream.maintenance.verify_newest import check_levels, check_live_keys, check_row_ids
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
@@ -82,6 +82,7 @@ def verify(
     )
     live = _HistoryCheck(shelf=shelf).check(roots, progress)
     check_levels(table, found)
+    check_live_keys(table, sample, found)
     check_row_ids(table, found)
     if live is not None and sample:
         check_sample(shelf, live, progress)

@@ -1,12 +1,18 @@
-"""Verification of the files of the newest snapshot: their levels, where compactions look up older values, and the ids
-that row tracking gives to their rows. What cannot be read is reported by other checks."""
+"""Verification of the files of the newest snapshot: their levels, where compactions look up older values, the keys of
+files that readers do not merge, and the ids that row tracking gives to their rows. What cannot be read is reported by
+other checks."""
 
-from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
+from dataclasses import replace
+from itertools import chain, zip_longest
+
+from paimon_stream.errors import FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, looks_up
-from paimon_stream.options import DATA_EVOLUTION, MERGE_ENGINE, ROW_TRACKING, Options
+from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, looks_up
+from paimon_stream.options import DATA_EVOLUTION, DELETION_VECTORS, MERGE_ENGINE, ROW_TRACKING, Options
 from paimon_stream.read.keyed import buckets, sections
+from paimon_stream.read.rows import deleted_rows, section_batches
+from paimon_stream.read.scan import plan_scan
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.schema import SchemaStore
@@ -40,6 +46,35 @@ def check_levels(table: Table, found: Findings) -> None:
                     _report(table, wrong[0], lowest, found)
                     break
     except (FormatError, InvalidOption, NotFound, UnsupportedFeature):
+        return
+
+
+def check_live_keys(table: Table, sample: int, found: Findings) -> None:
+    """Checks that no key has live rows in two files of a table with a primary key and deletion vectors, because readers
+    do not merge its files (table-kinds.md §1.2). Reads the keys of up to `sample` files that may have common ones.
+    Raises `StorageError`."""
+    if not table.options.value(DELETION_VECTORS) or not table.schema.primary_keys:
+        return
+    try:
+        keys = table.schema.trimmed_primary_keys
+        scan = plan_scan(table, columns=keys)
+        scan = replace(scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={}))
+        types = [one.type for one in scan.columns]
+        for bucket in buckets(one for one in scan.files if one.file.level > 0):
+            for section in sections(bucket, types):
+                some = [one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None][:sample]
+                if len(some) < 2:
+                    continue
+                sample -= len(some)
+                rows = sum(one.file.row_count for one in some) - sum(map(len, deleted_rows(scan, some)))
+                merged = section_batches(scan, sections(some, types), keep_deletes=True)
+                more = rows - sum(batch.num_rows for batch in merged)
+                if more:
+                    folder = table.layout.bucket_folder(some[0].partition, some[0].bucket)
+                    text = f"{more:,} keys of {folder} have a row in several files, and readers see each of them."
+                    cure = "Compact the table in full, and let only one job compact it."
+                    found.error("key-twice", text, folder, cure)
+    except (FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):
         return
 
 

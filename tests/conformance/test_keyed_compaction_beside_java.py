@@ -248,6 +248,50 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
     return "compacted" if compactions["we"] else "nothing to do"
 
 
+def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
+    """Java and we write to a table with deletion vectors and compact it in turns. What we compact, Java compacts in a
+    copy. Returns what became of the table of this seed."""
+    random = Random(seed)
+    made, path, compactions = definition(random), root / "db.db" / "t", 0
+    made.options.update(random.choice(WAYS) | {VECTORS: "true", "changelog-producer": random.choice(["none", "lookup"])})
+    try:
+        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
+        check_definition(load_table(LocalStorage(str(path))))
+    except (JavaRefused, InvalidOption):
+        return "refused"
+    try:
+        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+            if random.random() < 0.5:
+                commit_changes(PaimonTable.load(str(path)), batch, identifier)
+            else:
+                kinds, rows = zip(*batch, strict=True)
+                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            if random.random() < 0.5:
+                continue
+            full, copy = random.random() < 0.2, root / f"{identifier}" / "t"
+            shutil.copytree(path, copy)
+            asked(java.compact, copy, full)
+            compactions += PaimonTable.load(str(path)).compact(full).snapshot_id is not None
+            ours, theirs = read_by_both(java, path, made)
+            copied, _ = read_by_both(java, copy, made)
+            assert ours == theirs == copied, (seed, identifier, ours - copied, copied - ours)
+            logs = [changed_keys(java, one, made) for one in (path, copy)]
+            assert logs[0] == logs[1], (seed, identifier)
+            if random.random() < 0.3:
+                shutil.rmtree(path)
+                shutil.copytree(copy, path)
+    except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
+        return type(why).__name__
+    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
+    return "compacted" if compactions else "nothing to do"
+
+
+def changed_keys(java: Any, path: Path, made: Definition) -> list[str]:
+    """What the changelog of the newest snapshot says has happened to each key."""
+    newest = PaimonTable.load(str(path)).latest_snapshot().id
+    return sorted(str((kind, [row[key] for key in made.keys])) for kind, row in asked(java.read_changes, path, newest))
+
+
 def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str], Counter[str]]:
     table = PaimonTable.load(str(path))
     ours = counted(made, without_sums(made, wire_rows(table.to_arrow(), table.schema.fields)))
@@ -264,4 +308,11 @@ def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
 def test_we_compact_what_java_wrote_and_java_goes_on(group: int, tmp_path: Path, java: Any) -> None:
     tried = [one + 1000 * group for one in seeds(12, 100)]
     ends = Counter(compacted_in_turns(java, tmp_path / str(seed), seed) for seed in tried)
+    assert ends["compacted"] >= 2, ends
+
+
+@pytest.mark.parametrize("group", range(2))
+def test_with_vectors_we_compact_any_table_as_java_does(group: int, tmp_path: Path, java: Any) -> None:
+    tried = [one + 1000 * group for one in seeds(8, 100)]
+    ends = Counter(compacted_as_java_does(java, tmp_path / str(seed), seed) for seed in tried)
     assert ends["compacted"] >= 2, ends
