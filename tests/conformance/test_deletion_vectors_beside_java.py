@@ -210,7 +210,8 @@ def test_in_turns_with_java_each_key_has_one_row_on_the_higher_levels(
             java.compact(path, full) if "java" in step else table.compact(full=full)
             seen, deleted = dict(model), {}
         found = same_as_java(java, path).to_arrow()
-        assert sorted(wire_rows(found, table.schema.fields)) == sorted([k, *of] for k, of in seen.items()), (number, step)
+        expected = sorted([key, *values] for key, values in seen.items())
+        assert sorted(wire_rows(found, table.schema.fields)) == expected, (number, step)
     assert options["bucket"] != "-1" or faults(kinds, path) == []
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert same_as_java(java, path).to_arrow().num_rows == len(seen)
