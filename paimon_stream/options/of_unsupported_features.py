@@ -17,8 +17,8 @@ EXTERNAL_STRATEGY = Option(
 )
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
-    "Deleted rows are marked, and their files are not rewritten. Tables with primary keys are written only if another "
-    "job compacts them (write-only).",
+    "Deleted rows are marked, and their files are not rewritten. Readers of tables with primary keys see rows only "
+    "after a compaction.",
 )
 BITMAP64 = switch("deletion-vectors.bitmap64", "Deletion vectors are bitmaps of 64 bits.")
 VECTORS_TARGET_SIZE = Option(

@@ -20,13 +20,13 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Comparison, without_deletes
+from paimon_stream.merge.rows import Changes, Comparison, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
-from paimon_stream.read.merged import ReadFile, levels_of, merged_batches, reading_order, windows
+from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
@@ -97,11 +97,17 @@ def section_changes(
     """The same, compared with what was before. The second table of each pair is the changelog. Rows to be marked are
     marked in the scan when their section ends."""
     columns = list(range(len(scan.columns) + 2))
+
+    def merge(pieces: Sequence[Piece]) -> Changes:
+        rows = (batch.select(columns) for _, batch in pieces)
+        return how.merged(rows, levels_of(pieces), keep_deletes=keep_deletes)
+
     for section, rows_of in _with_rows(scan, wanted, kept, (_POSITION,) if how.marks else ()):
         found: defaultdict[str, list[Positions]] = defaultdict(list)
         for pieces in windows(how.spec, section, rows_of):
-            rows = (batch.select(columns) for _, batch in pieces)
-            merged, log, older = how.merged(rows, levels_of(pieces), keep_deletes=keep_deletes)
+            merged, log, older = merge(pieces)
+            if how.marks and kept is not None:  # rows that are not kept are marked, too, but not merged
+                merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
             yield merged, log
             start = 0
             for entry, batch in pieces if how.marks and len(older) else ():

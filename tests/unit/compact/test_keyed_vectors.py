@@ -22,7 +22,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
 from paimon_stream.table.vectors import VectorIndex
-from tests.kits.compaction import WAYS, Acting, data_files, live, problems, run
+from tests.kits.compaction import WAYS, Acting, changelog, data_files, live, problems, run
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import commit_changes
 from tests.kits.seeds import examples
@@ -259,6 +259,32 @@ def test_a_row_takes_in_what_it_replaces(tmp_path: Path, options: dict[str, str]
         table.compact()
     assert rows(table)[1] == value
     assert sum(one or 0 for one in vectors(table).values()) == 2
+    assert not problems(table)
+
+
+def test_a_row_that_has_expired_is_marked_and_not_merged(tmp_path: Path) -> None:
+    """Java 1.4.2 does not mark it, and readers see its key twice (RC9.3)."""
+    known = {
+        **ALONE,
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "changelog-producer": "lookup",
+    }
+    columns = [*COLUMNS, ("t", "INT")]
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=known)
+    commit_changes(table, [("+I", {"k": 1, "v": 1, "t": 1000}), ("+I", {"k": 2, "v": 1, "t": None})], 1)
+    table.compact()
+    schema = Path(table.location, "schema", "schema-0")
+    expires = '"record-level.expire-time": "1 d", "record-level.time-field": "t",'
+    schema.write_text(schema.read_text().replace('"options" : {', f'"options" : {{ {expires}', 1))
+    table = PaimonTable.load(table.location)
+    commit_changes(table, [("+I", {"k": 1, "v": 10, "t": None}), ("+I", {"k": 2, "v": 10, "t": None})], 2)
+    table.compact()
+    assert rows(table) == {1: 10, 2: 11}
+    assert [(kind, *row[:2]) for kind, _, row in changelog(table)] == [
+        *[("+I", 1, 1), ("+I", 2, 1)],
+        *[("+I", 1, 10), ("-U", 2, 1), ("+U", 2, 11)],
+    ]
     assert not problems(table)
 
 
