@@ -16,7 +16,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.types import arrow_type
 from tests.kits.kinds import faults
 from tests.kits.reading import assert_rows, java_rows, wire_rows
-from tests.kits.seeds import seeds
+from tests.kits.seeds import examples, seeds
 
 APPENDED = ("vectors_append32", "vectors_append64", "vectors_append_bucketed")
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -184,7 +184,7 @@ def test_in_turns_with_java_each_key_has_one_row_on_the_higher_levels(
     model: Keyed = {}
     seen: Keyed = {}
     deleted: Keyed = {}
-    for number in range(16):
+    for number in range(examples(10, 16)):
         step = "write" if number == 0 else dice.choice(KEYED_STEPS)
         table = PaimonTable.load(str(path))
         if "write" in step:
