@@ -270,11 +270,11 @@ class TableMaintenance(LoadedTable):
         are for this call alone: those that begin with `compaction.`, `num-sorted-run.compaction-trigger`,
         `target-file-size`, `source.split.open-file-cost` and `postpone.default-bucket-num`.
 
-        Raises `UnsupportedFeature` for a table that this release does not compact, such as one with deletion
-        vectors, `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
-        have. Raises `NotFound`, `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and
-        `TableRolledBack` if the table is rolled back meanwhile; then the files that were not published are
-        removed. Raises `CommitUnknown`, which does no harm.
+        Raises `UnsupportedFeature` for a table that this release does not compact, `InvalidOption`,
+        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have. Raises `NotFound`,
+        `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and `TableRolledBack` if the table is
+        rolled back meanwhile; then the files that were not published are removed. Raises `CommitUnknown`, which
+        does no harm.
         """
         given = self._given
         full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)

@@ -6,13 +6,12 @@ from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.entries import HASH
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, DELETION_VECTORS, LOOKUP_REMOTE_FILES
+from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, LOOKUP_REMOTE_FILES
 from paimon_stream.options.option import Option
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, check_table_kind
 
 _REFUSED: Final[tuple[tuple[Option[bool], str], ...]] = (
-    (DELETION_VECTORS, "so a compaction has to change the deletion vectors"),
     (CHAIN_TABLE, "so deletes have to stay for the partitions that build on them"),
     (LOOKUP_REMOTE_FILES, "so a compaction has to keep files for look-ups"),
 )

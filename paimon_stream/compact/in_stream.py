@@ -40,6 +40,7 @@ from paimon_stream.merge.spec import FIRST_ROW
 from paimon_stream.options import (
     CHANGELOG_PRODUCER,
     COMPACTION_INTERVAL,
+    DELETION_VECTORS,
     FULL_COMPACTION_COMMITS,
     MERGE_ENGINE,
     STREAM_COMPACT,
@@ -95,8 +96,9 @@ def _is_asked_for(table: Table) -> bool:
 
 def shows_rows(table: Table) -> bool:
     """Whether rows of the table, or its changelog, are to be seen only after a compaction."""
-    producer = table.options.value(CHANGELOG_PRODUCER)
-    return table.options.value(MERGE_ENGINE) == FIRST_ROW or producer in ("lookup", "full-compaction")
+    options = table.options
+    hides = options.value(MERGE_ENGINE) == FIRST_ROW or options.value(DELETION_VECTORS)
+    return hides or options.value(CHANGELOG_PRODUCER) in ("lookup", "full-compaction")
 
 
 @dataclass(slots=True, eq=False)

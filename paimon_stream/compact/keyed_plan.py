@@ -7,7 +7,7 @@ depends on sizes, levels and key ranges only.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -127,11 +127,17 @@ def _is_off_peak(options: Options, hour: int) -> bool:
 
 
 def next_unit(
-    files: Sequence[ManifestEntry], spec: MergeSpec, types: Sequence[DataType], limits: "KeyedThresholds", *, full: bool
+    files: Sequence[ManifestEntry],
+    spec: MergeSpec,
+    types: Sequence[DataType],
+    limits: "KeyedThresholds",
+    *,
+    full: bool,
+    vectors: Collection[str] = (),
 ) -> KeyedUnit | None:
     """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in the order
-    of commits, and `types` are the types of the key. Raises `FormatError` for keys that cannot be decoded and
-    for a level whose files overlap."""
+    of commits, and `types` are the types of the key. `vectors` are the names of the files with deletion vectors.
+    Raises `FormatError` for keys that cannot be decoded and for a level whose files overlap."""
     runs = runs_of(files, types)
     highest = max([limits.top, *(one.level for one in runs)])
     if highest > limits.top and limits.older.full:
@@ -141,7 +147,7 @@ def next_unit(
             option=NUM_LEVELS.key,
         ).of_table(spec.table, subject=True)
     limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
-    chosen = pick_full(runs, limits) if full else pick(runs, limits)
+    chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:
         return None
     if chosen.runs < len(runs) and not limits.older.looks_up and (limits.as_whole or _loses(spec, runs, chosen.runs)):
@@ -151,8 +157,8 @@ def next_unit(
     if not full and len(inside) == 1 and inside[0].file.level == chosen.level:
         return None
     alone = len(runs) == 1 and runs[0].level == chosen.level
-    top = max(one.file.level for one in files)
-    merges, upgrades = _split(sections(inside, types), chosen, limits, alone=alone, keep_deletes=chosen.level < top)
+    keep = chosen.level < max(one.file.level for one in files) and not limits.older.marks
+    merges, upgrades = _split(sections(inside, types), chosen, limits, vectors if alone else None, keep_deletes=keep)
     replaced = [*(file for one in merges if one.writes for file in one.files), *upgrades]
     if not replaced:
         return None
@@ -230,12 +236,12 @@ def pick(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
     return _onto(runs, _grown(runs, newest, limits), limits) if limits.force and newest else None
 
 
-def pick_full(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
-    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old rows are."""
+def pick_full(runs: Sequence[Run], limits: "KeyedThresholds", vectors: Collection[str] = ()) -> Pick | None:
+    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or deleted rows are."""
     if not runs:
         return None
     done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
-    if done and not any(map(limits.drops_rows_of, runs[0].files)):
+    if done and not any(one.file.file_name in vectors or limits.drops_rows_of(one) for one in runs[0].files):
         return None
     return Pick(len(runs), limits.top)
 
@@ -297,20 +303,26 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 
 def _split(
-    found: Iterable[Section], chosen: Pick, limits: "KeyedThresholds", *, alone: bool, keep_deletes: bool
+    found: Iterable[Section],
+    chosen: Pick,
+    limits: "KeyedThresholds",
+    alone: Collection[str] | None,
+    *,
+    keep_deletes: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
     """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is
-    rewritten on its own."""
+    rewritten on its own, and so are these files in any case."""
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
     level = chosen.level
-    for group in _neighbours(found, 0 if alone else limits.small):
+    for group in _neighbours(found, limits.small if alone is None else 0):
         entry = group[0].single if len(group) == 1 else None
         if (
             entry is None
             or limits.rewrite_all
             or (level == limits.top and entry.file.delete_row_count != 0)
             or limits.drops_rows_of(entry)
+            or (alone is not None and entry.file.file_name in alone)
         ):
             files = [one for section in group for one in section.files]
             comparison = limits.older.merging(level, files)
@@ -318,8 +330,9 @@ def _split(
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
-                # As in Java, deletes stay in what takes the place of an upgrade (§7.3).
-                merges.append(Merge(sections=tuple(group), keep_deletes=True, comparison=comparison, writes=writes))
+                # As in Java, deletes stay in what takes the place of an upgrade, without deletion vectors (§7.3).
+                keep = not limits.older.marks
+                merges.append(Merge(sections=tuple(group), keep_deletes=keep, comparison=comparison, writes=writes))
             upgrades += [] if writes else [entry]
     return merges, upgrades
 

@@ -20,6 +20,7 @@ from paimon_stream.options import (
     CHANGELOG_IGNORED_COLUMNS,
     CHANGELOG_PRODUCER,
     CHANGELOG_ROW_DEDUPLICATE,
+    DELETION_VECTORS,
     FILE_FORMAT,
     FILE_FORMAT_PER_LEVEL,
     RECORD_EXPIRE_TIME,
@@ -36,12 +37,13 @@ _LEAST_MILLIS: Final = 10**12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderRows:
     """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as soon as it
-    leaves level 0. `full`: what reaches the highest level, `top`, is compared with what was there, for the
-    changelog. `logs`: what leaves level 0 is, instead."""
+    leaves level 0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`, is
+    compared with what was there, for the changelog. `logs`: what leaves level 0 is, instead."""
 
     spec: MergeSpec
     top: int
     looks_up: bool
+    marks: bool
     full: bool
     logs: bool
     compared: tuple[str, ...] | None
@@ -56,6 +58,7 @@ class OlderRows:
             spec=spec,
             top=top,
             looks_up=spec.engine == FIRST_ROW or looks_up(options),
+            marks=options.value(DELETION_VECTORS),
             full=producer == "full-compaction",
             logs=producer == "lookup",
             compared=tuple(set(columns) - ignored) if options.value(CHANGELOG_ROW_DEDUPLICATE) else None,
@@ -70,20 +73,22 @@ class OlderRows:
         if not logs and not looks_up:
             return None
         known = self.top if self.full else 1
-        return Comparison(
-            spec=self.spec, level=level, known=known, looks_up=looks_up, logs=logs, compared=self.compared
-        )
+        how = {"looks_up": looks_up, "logs": logs, "marks": self.marks and looks_up}
+        return Comparison(spec=self.spec, level=level, known=known, compared=self.compared, **how)
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
         """The same for a file that needs no merging, and whether it is rewritten instead of upgraded: if
-        rows of higher levels may change its rows, or if its format is not that of the level (§7.3)."""
+        rows of higher levels may change its rows, or if its format is not that of the level (§7.3). With deletion
+        vectors, also if it has deletes, which no level but 0 has then."""
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
             return comparison, False
         own = self.formats.get(0, self.format) != self.formats.get(level, self.format)
+        own = own or (self.marks and entry.file.delete_row_count != 0)
         whole = self.spec.engine == _DEDUPLICATE and not self.spec.sequence_fields
         rewrites = own or (level < self.top and not whole)
-        return comparison if rewrites or comparison.logs else None, rewrites
+        reads = rewrites or comparison.logs or (self.marks and level < self.top)
+        return comparison if reads else None, rewrites
 
 
 @dataclass(frozen=True, slots=True)

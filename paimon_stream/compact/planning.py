@@ -196,12 +196,6 @@ def plan_units(
     buckets, there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
     check_indexes(scan.table, scan.snapshot)
     options, spec = scan.table.options, scan.merge
-    if spec is not None and scan.vectors:
-        raise UnsupportedFeature(
-            f"Files of {scan.table.location} have deletion vectors, such as {min(scan.vectors)}, and this release does "
-            "not compact such files of a table with a primary key. Compact the table with an engine that does.",
-            table=scan.table.location,
-        )
     if spec is None:
         limits = Thresholds.of(options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
@@ -212,7 +206,7 @@ def plan_units(
         return thresholds, units
     for files in buckets(one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)):
         try:
-            unit = next_unit(files, spec, types, thresholds, full=full)
+            unit = next_unit(files, spec, types, thresholds, full=full, vectors=scan.vectors)
         except FormatError as why:
             wrong(why, files[0])
             continue

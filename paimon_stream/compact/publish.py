@@ -15,6 +15,7 @@ from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -45,22 +46,24 @@ class CompactionSource:
         """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
         Raises `CorruptMetadata`, `StorageError`."""
         made, table = self._made, self._table
-        if base.snapshot != self._planned:
+        keyed, changed = bool(table.schema.primary_keys), base.snapshot != self._planned
+        if changed:
             live = self._live(base)
             made = [one for one in made if _fits(one, live)]
         index: tuple[IndexChange, ...] = ()
-        if not table.schema.primary_keys:
+        if not keyed or (changed and table.options.value(DELETION_VECTORS)):
             there = VectorIndex.of(table, base.snapshot)
-            if base.snapshot != self._planned:
-                now = there.vectors({file.file.file_name for one in made for file in one.unit.files})
+            if changed:
+                now = there.vectors({file.file.file_name for one in made for file in one.unit.known})
                 made = [one for one in made if self._is_as_read(one, now)]
-            if any(one.vectors for one in made):
+            if not keyed and any(one.vectors for one in made):
                 files = [file for one in made for file in one.unit.files]
                 names = {(file.partition, file.bucket, file.file.file_name) for file in files}
                 index = self.vectors.at(there.entries, names)
         gone = [entry for one in made for entry in one.deleted()]
         entries = (*gone, *(entry for one in made for entry in one.placed(one.files)))
         changelog = tuple(entry for one in made for entry in one.placed(one.changelog))
+        index += tuple(change for one in made for change in one.index_changes())
         return Changes(entries=entries, changelog=changelog, index=index)
 
     def publish(self, committer: Committer, planned: Snapshot, user: str) -> tuple[Snapshot | None, set[int]]:
@@ -84,9 +87,9 @@ class CompactionSource:
         return outcome.snapshot, landed(outcome, self._made)
 
     def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
-        """Whether the deletion vectors of the unit's files are those that were applied. They may be in another
-        index file meanwhile."""
-        names = {one.file.file_name for one in made.unit.files}
+        """Whether the deletion vectors of the files from which the unit was planned are those that were read. They may
+        be in another index file meanwhile. With a primary key, others may so have marked rows of any file (RC9.2)."""
+        names = {one.file.file_name for one in made.unit.known}
         there = {name: now[name] for name in names & now.keys()}
         if there.keys() != made.vectors.keys():
             return False

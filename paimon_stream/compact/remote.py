@@ -13,7 +13,7 @@ from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.older_rows import RecordExpiry
 from paimon_stream.compact.planning import Thresholds
 from paimon_stream.compact.rewrite import KeyedRewriter, Rewriter, Rewritten, Stopped
-from paimon_stream.compact.units import KeyedUnit, Unit
+from paimon_stream.compact.units import Unit
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.merge.spec import MergeSpec
@@ -40,7 +40,7 @@ class UnitTask:
     def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
         """The same for this unit, whose files have these deletion vectors."""
         partition, bucket, total = unit.bucket
-        files = tuple(one.file for one in _known(unit))
+        files = tuple(one.file for one in unit.known)
         index = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
         message = CommitMessage(
             partition=partition,
@@ -74,7 +74,7 @@ class UnitTask:
         made = self._keyed(scan) if keyed else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
         gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
         answer = replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
-        return replace(answer, compact_deleted_index_files=())
+        return replace(answer, compact_new_index_files=made.index, compact_deleted_index_files=())
 
     def _keyed(self, scan: Scan) -> Rewritten:
         limits, table, schema = self.limits, scan.table, scan.schema
@@ -83,7 +83,8 @@ class UnitTask:
             expiry = RecordExpiry.of(schema, table.options, SchemaStore(table.storage), 0)
             limits = replace(limits, expiry=expiry and replace(expiry, since=self.since))
         spec = MergeSpec.of(schema, table.options, table=table.location)
-        unit = next_unit(scan.files, spec, [schema.field(one).type for one in spec.keys], limits, full=self.full)
+        types = [schema.field(one).type for one in spec.keys]
+        unit = next_unit(scan.files, spec, types, limits, full=self.full, vectors=scan.vectors)
         assert unit is not None, "the executors have another release of paimon-stream than the driver"
         return KeyedRewriter(replace(scan, merge=spec), self.spec.runtime, silent, [unit], limits).rewrite(unit)
 
@@ -122,17 +123,13 @@ class RemoteRewriter(Rewriter):
         answer = self._elsewhere.run(self._task.taking(unit, applied))
         self._report(unit.size)
         before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
-        replaced = tuple(one for one in _known(unit) if one.file.file_name in before)
+        replaced = tuple(one for one in unit.known if one.file.file_name in before)
         upgrades = tuple(one for one in replaced if one.file.file_name in after)
         unit = replace(unit, files=replaced, upgrades=upgrades)
-        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files, applied)
+        log, index = answer.compact_changelog_files, answer.compact_new_index_files
+        return Rewritten(unit, answer.compact_after, log, applied, index)
 
     def stop(self) -> None:
         """Ends the rewriting everywhere."""
         super().stop()
         self._elsewhere.cancel()
-
-
-def _known(unit: Unit) -> tuple[ManifestEntry, ...]:
-    """The files from which the unit was planned."""
-    return unit.in_bucket if isinstance(unit, KeyedUnit) else unit.files

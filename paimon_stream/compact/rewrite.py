@@ -19,9 +19,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from paimon_stream.commit.plan import IndexChange
+from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
-from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileIdentity,
+    FileKind,
+    FileSource,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
 from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
@@ -53,13 +63,15 @@ class Stopped(Exception):
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """A unit and the files that replace its files, in reading order. A file that only changes its level is
-    in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors that were
-    applied, by the name of the data file. `homes` are the buckets of files with rows that have waited."""
+    in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from
+    which the unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file
+    if these have changed. `homes` are the buckets of files with rows that have waited."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
     changelog: tuple[DataFileMeta, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    index: tuple[IndexFileMeta, ...] = ()
     homes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -71,6 +83,13 @@ class Rewritten:
     def deleted(self) -> list[ManifestEntry]:
         """The unit's files as DELETEs."""
         return [replace(one, kind=FileKind.DELETE) for one in self.unit.files]
+
+    def index_changes(self) -> Iterator[IndexChange]:
+        """The new index file as an ADD."""
+        partition, bucket, _ = self.unit.bucket
+        for file in self.index:
+            entry = IndexManifestEntry(partition=partition, bucket=bucket, file=file)
+            yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
         """New files, or those of the changelog, as ADDs."""
@@ -118,8 +137,8 @@ class Rewriter:
         return Rewritten(unit, made, vectors=self._applied(unit))
 
     def _applied(self, unit: Unit) -> dict[str, Vector]:
-        """The deletion vectors of the unit's files."""
-        names = (one.file.file_name for one in unit.files)
+        """The deletion vectors of the files from which the unit was planned."""
+        names = (one.file.file_name for one in unit.known)
         return {name: self._scan.vectors[name] for name in names if name in self._scan.vectors}
 
     def stop(self) -> None:
@@ -131,6 +150,7 @@ class Rewriter:
         for one in made:
             new = one.placed((*one.written, *one.changelog))
             self._remove(map(self._layout.file_of, new))
+            self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
@@ -194,11 +214,13 @@ class KeyedRewriter(Rewriter):
         live = {one.identity: one for one in unit.in_bucket}
         written: list[str] = []
         changelog: list[DataFileMeta] = []
+        scan = replace(self._scan, marked={})
         try:
-            self._carry_out(unit, live, written, changelog, share=1)
+            self._carry_out(unit, scan, live, written, changelog, share=1)
             second = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
             if second is not None:
-                self._carry_out(second, live, written, changelog, share=0)
+                self._carry_out(second, scan, live, written, changelog, share=0)
+            index = self._index(unit, scan, live.values())
         except BaseException:
             self._remove(written)
             raise
@@ -208,23 +230,40 @@ class KeyedRewriter(Rewriter):
         kept = {one.file_name for one in (*files, *changelog)}
         self._remove(path for path in written if path.rpartition("/")[2] not in kept)
         upgrades = tuple(one for one in replaced if one.file.file_name in kept)
-        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), files, tuple(changelog))
+        unit = replace(unit, files=replaced, upgrades=upgrades)
+        return Rewritten(unit, files, tuple(changelog), self._applied(unit), index)
+
+    def _index(self, unit: KeyedUnit, scan: Scan, live: Iterable[ManifestEntry]) -> tuple[IndexFileMeta, ...]:
+        """The bucket's new index file, durable, if its `live` files have other deletion vectors than before, or if it
+        names other files (RC9.1). A rewritten file has none any more, and one that only changes its level keeps its."""
+        where, names = unit.bucket[:2], {one.file.file_name for one in live}
+        entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}
+        if not (entries or scan.marked):
+            return ()
+        known = {one.data_file for entry in entries.values() for one in entry.file.deletions or ()}
+        gone = {(*where, one) for one in known - names}
+        changes = VectorChanges(self._scan.table, self._runtime.ids.uuid())
+        with changes.owned():
+            new = {(*where, one): scan.marked[one] for one in sorted(names & scan.marked.keys())}
+            made = changes.at(entries.values(), gone, new)
+        return tuple(one.entry.file for one in made)
 
     def _carry_out(
         self,
         unit: KeyedUnit,
+        scan: Scan,
         live: dict[FileIdentity, ManifestEntry],
         written: list[str],
         changelog: list[DataFileMeta],
         *,
         share: int,
     ) -> None:
-        """Carries out one pick, which changes the live files. Adds the paths of new files to `written`, and
-        the changelog. With `share` 0, the progress does not count its bytes."""
+        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the
+        paths of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
         made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
-            new, log = self._merged(unit, merge, written, share)
+            new, log = self._merged(unit, merge, scan, written, share)
             first = merge.files[0]
             made += (replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new)
             changelog += log
@@ -240,7 +279,9 @@ class KeyedRewriter(Rewriter):
             return data, data
         return data, KeyValueSettings.of(schema, table.options, table.location, level=level, changelog=True)
 
-    def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
+    def _merged(
+        self, unit: KeyedUnit, merge: Merge, scan: Scan, written: list[str], share: int
+    ) -> list[list[DataFileMeta]]:
         files = merge.files
         first, rows = files[0], sum(one.file.row_count for one in files)
         folder = self._layout.bucket_folder(first.partition, first.bucket)
@@ -250,7 +291,7 @@ class KeyedRewriter(Rewriter):
         runs = max((len(one.runs) + len(one.beside) for one in merge.sections), default=0)
         try:
             with self._few_runs(runs):
-                for batch in self._watched(self._batches(merge, log.add_rows), size, rows):
+                for batch in self._watched(self._batches(merge, scan, log.add_rows), size, rows):
                     if merge.writes:
                         data.add_rows(batch)
             made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
@@ -274,14 +315,14 @@ class KeyedRewriter(Rewriter):
                 self._open_runs -= runs
                 self._fewer.notify_all()
 
-    def _batches(self, merge: Merge, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, merge: Merge, scan: Scan, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
         """The merged rows. The rows of the changelog are passed to `log`."""
         kept = None if self._limits.expiry is None else self._limits.expiry.fresh
         if merge.comparison is None:
-            yield from section_batches(self._scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept)
+            yield from section_batches(scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept)
             return
         for rows, changes in section_changes(
-            self._scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
+            scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
         ):
             if changes is not None:
                 self._check_nulls(changes)

@@ -21,6 +21,11 @@ class Unit:
     upgrades: tuple[ManifestEntry, ...] = ()
 
     @property
+    def known(self) -> tuple[ManifestEntry, ...]:
+        """The files from which the unit was planned."""
+        return self.files
+
+    @property
     def bucket(self) -> Bucket:
         """Where the files are."""
         return bucket_of(self.files[0])
@@ -74,6 +79,11 @@ class KeyedUnit(Unit):
     level: int
     merges: tuple[Merge, ...]
     in_bucket: tuple[ManifestEntry, ...]
+
+    @property
+    def known(self) -> tuple[ManifestEntry, ...]:
+        """See `Unit`."""
+        return self.in_bucket
 
     @property
     def newest_schema(self) -> int:

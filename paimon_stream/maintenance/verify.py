@@ -4,7 +4,7 @@ Invariants: nothing is written. Everything broken becomes a finding, never an ex
 Snapshots that expire or are rolled back during the check are skipped. Every manifest is read once (those of the newest
 snapshot once more), every folder is listed once, and data files are opened only for the sample. Memory: a few dozen
 bytes per manifest entry, none for their texts. The codes of findings are stable. `verify_beside`, `verify_files`,
-`verify_manifests`, `verify_history` and `verify_sample` have the checks of their parts.
+`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
-from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
+from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind
@@ -36,19 +36,14 @@ from paimon_stream.maintenance.verify_history import (
     read_roots,
 )
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
+from paimon_stream.maintenance.verify_newest import check_levels, check_live_keys, check_row_ids
 from paimon_stream.maintenance.verify_sample import check_sample
-from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, looks_up
-from paimon_stream.options import DATA_EVOLUTION, MERGE_ENGINE, ROW_TRACKING, Arguments, Options
-from paimon_stream.read.keyed import buckets, sections
+from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import CHANGELOG_FOLDER, manifest_path
-from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import expect_manifests
-from paimon_stream.table.row_ids import ROW_ID
-from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 DEFAULT_SAMPLE: Final = 10
@@ -89,8 +84,9 @@ def verify(
     history = _HistoryCheck(shelf=shelf)
     live = history.check(roots, progress)
     history.check_changelogs()
-    _check_levels(table, found)
-    _check_row_ids(table, found)
+    check_levels(table, found)
+    check_live_keys(table, sample, found)
+    check_row_ids(table, found)
     if live is not None and sample:
         check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
@@ -330,79 +326,3 @@ class _HistoryCheck:
             text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
             cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
             self.found.warning("sequence-overlap", text, folder, cure)
-
-
-# -- the files of the newest snapshot ------------------------------------------------------------------
-
-
-def _check_levels(table: Table, found: Findings) -> None:
-    """Warns of buckets whose readers overlook values: their newer level was written before the table's
-    compactions looked up older values, and an older level has values of the same keys (semantics.md §6.6).
-
-    Reads the manifests of the newest snapshot again if the table's engine adds up values and its options have
-    changed. Raises `StorageError`.
-    """
-    try:
-        adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
-        if not (adds_up and looks_up(table.options)):
-            return
-        schemas, snapshot = SchemaStore(table.storage), SnapshotStore(table.storage).latest()
-        plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
-        if snapshot is None or not plain:
-            return
-        files = snapshot_files(table, snapshot)
-        keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-        for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):
-            for section in sections(bucket, keys):
-                members = section.files
-                lowest = max(one.file.level for one in members)
-                wrong = [one for one in members if one.file.level < lowest and one.file.schema_id in plain]
-                if wrong:
-                    _report_level(table, wrong[0], lowest, found)
-                    break
-    except (FormatError, InvalidOption, NotFound, UnsupportedFeature):
-        return
-
-
-def _report_level(table: Table, entry: ManifestEntry, lowest: int, found: Findings) -> None:
-    folder, one = table.layout.bucket_folder(entry.partition, entry.bucket), entry.file
-    text = (
-        f"File {one.file_name} of level {one.level} in {folder} was compacted under schema {one.schema_id}. "
-        f"Compactions did not look up older values then, and level {lowest} has some in the same range "
-        "of keys. Readers no longer count them."
-    )
-    cure = (
-        "Set changelog-producer, force-lookup and deletion-vectors.enabled back, compact the table in full, "
-        "then set them again. A compaction before that loses the values."
-    )
-    found.warning("levels-without-lookup", text, f"{folder}/{one.file_name}", cure)
-
-
-def _check_row_ids(table: Table, found: Findings) -> None:
-    """Checks that each file has ids for its rows, no two files have the same, and the next commit gives ids above them
-    (table-kinds.md §5.1). Ids that a compaction has written into files are not read. With data evolution, files may
-    have the same: they hold other columns of these rows. Raises `StorageError`."""
-    if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
-        return
-    try:
-        snapshot = SnapshotStore(table.storage).latest()
-        if snapshot is None:
-            return
-        files = [one.file for one in snapshot_files(table, snapshot)]
-    except (FormatError, NotFound, UnsupportedFeature):
-        return
-    end, before = 0, ""
-    for one in sorted(files, key=lambda one: one.first_row_id or 0):
-        first = one.first_row_id
-        if first is not None:
-            if first < end:
-                text = f"Rows of {one.file_name} have the ids of rows of {before}, from {first} on."
-                found.error("row-ids-twice", text, one.file_name, RESTORE)
-            end, before = max(end, first + one.row_count), one.file_name
-        elif ROW_ID not in (one.write_cols or ()):
-            text = f"The rows of {one.file_name} have no ids, although row-tracking.enabled is true."
-            cure = "Overwrite its partition with the rows that it has now."
-            found.error("row-ids-missing", text, one.file_name, cure)
-    if end > (snapshot.next_row_id or 0):
-        text = f"Snapshot {snapshot.id} gives new rows ids from {snapshot.next_row_id} on; {end - 1} is in use."
-        found.error("row-ids-used", text, f"snapshot/snapshot-{snapshot.id}", RESTORE)

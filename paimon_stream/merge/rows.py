@@ -2,6 +2,7 @@
 does so for a compaction that looks up older values, or that writes a changelog (compaction.md §6-§8).
 
 docs/architecture.md ("Merging rows") says what becomes of a single row, and what the rows of higher levels are for.
+With deletion vectors, rows that were looked up are to be marked.
 """
 
 from collections.abc import Iterable
@@ -19,8 +20,9 @@ from paimon_stream.merge.order import Flags, Ints, flat
 from paimon_stream.merge.partial_update import partially_updated
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
-Changes = tuple[pa.Table, pa.Table | None]
-"""Rows to write, one per key, and the rows of the changelog, both by key. None: there is no changelog."""
+Changes = tuple[pa.Table, pa.Table | None, Ints]
+"""Rows to write, one per key, and the rows of the changelog, both by key. None: there is no changelog. Then the
+positions of the rows that were looked up, among those given."""
 
 
 def merge_rows(
@@ -139,7 +141,8 @@ class Comparison:
     With `looks_up`, rows of higher levels are there to be looked up, and the engine also merges a key that
     has one row, as in Java. The rows on the lowest level from `known` on are what was before; a key without a
     row below that level has not changed. `compared` are the columns that must differ for an update to be one;
-    None: every update counts. Without `logs`, there is no changelog.
+    None: every update counts. Without `logs`, there is no changelog. With `marks`, the rows that were looked up are to
+    be marked as deleted.
     """
 
     spec: MergeSpec
@@ -148,6 +151,7 @@ class Comparison:
     looks_up: bool
     logs: bool
     compared: tuple[str, ...] | None = None
+    marks: bool = False
 
     def merged(self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool) -> Changes:
         """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises `InvalidData`."""
@@ -156,16 +160,17 @@ class Comparison:
         if self.looks_up:
             runs = runs.select(runs.any(levels[runs.order] <= self.level)[runs.key_of])
         if not len(runs.order):
-            return table.slice(0, 0), None
+            return table.slice(0, 0), None, runs.order
+        older = runs.order[levels[runs.order] > self.level] if self.looks_up else runs.order[:0]
         before = runs.of_level(levels, self.known)
         changed = runs.any(levels[runs.order] < self.known)
         if self.spec.engine == FIRST_ROW and self.looks_up:
             merged, new = self._first_rows(table, runs, levels, before)
-            return merged, new if self.logs else None
+            return merged, new if self.logs else None, older
         whole = runs.of_lowest_levels(levels) if self.spec.lookup else runs
         merged, keys = results(self.spec, table, whole, (runs.sizes > 1) | self.looks_up)
         log = self._log(table, merged, keys, before, changed) if self.logs else None
-        return merged if keep_deletes else without_deletes(merged), log
+        return merged if keep_deletes else without_deletes(merged), log, older
 
     def _first_rows(self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints) -> tuple[pa.Table, pa.Table]:
         """The first rows of all keys that are not on a higher level, and those that are new."""

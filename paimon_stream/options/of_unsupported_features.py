@@ -8,8 +8,8 @@ FALLBACK_BRANCH = Option("scan.fallback-branch", text, "", "Readers also see ano
 PRIMARY_BRANCH = Option("scan.primary-branch", text, "", "As scan.fallback-branch, the other way round.")
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
-    "Deleted rows are marked, and their files are not rewritten. Tables with primary keys are written only if another "
-    "job compacts them (write-only).",
+    "Deleted rows are marked, and their files are not rewritten. Readers of tables with primary keys see rows only "
+    "after a compaction.",
 )
 BITMAP64 = switch("deletion-vectors.bitmap64", "Deletion vectors are bitmaps of 64 bits.")
 VECTORS_TARGET_SIZE = Option(

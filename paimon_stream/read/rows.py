@@ -3,6 +3,7 @@
 Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -20,14 +21,14 @@ from paimon_stream.format.deletion_vectors import Positions, deleted_positions
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, arrow_type
+from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.merge.rows import Changes, Comparison, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
-from paimon_stream.read.merged import ReadFile, levels_of, merged_batches, reading_order, windows
+from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan, row_range
@@ -77,6 +78,8 @@ def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positio
 Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Chooses among the rows of a file."""
 
+_POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("BIGINT NOT NULL"))
+
 
 def section_batches(
     scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Kept | None = None
@@ -96,17 +99,38 @@ def section_batches(
 
 def section_changes(
     scan: Scan, wanted: Iterable[Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
-) -> Iterator[Changes]:
-    """The same, compared with what was before. The second table of each pair is the changelog."""
-    for section, rows_of in _with_rows(scan, wanted, kept):
+) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+    """The same, compared with what was before. The second table of each pair is the changelog. Rows to be marked are
+    marked in the scan when their section ends."""
+    columns = list(range(len(scan.columns) + 2))
+
+    def merge(pieces: Sequence[Piece]) -> Changes:
+        rows = (batch.select(columns) for _, batch in pieces)
+        return how.merged(rows, levels_of(pieces), keep_deletes=keep_deletes)
+
+    for section, rows_of in _with_rows(scan, wanted, kept, (_POSITION,) if how.marks else ()):
+        found: defaultdict[str, list[Positions]] = defaultdict(list)
         for pieces in windows(how.spec, section, rows_of):
-            yield how.merged((batch for _, batch in pieces), levels_of(pieces), keep_deletes=keep_deletes)
+            merged, log, older = merge(pieces)
+            if how.marks and kept is not None:  # rows that are not kept are marked, too, but not merged
+                merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
+            yield merged, log
+            start = 0
+            for entry, batch in pieces if how.marks and len(older) else ():
+                places = older[(older >= start) & (older < start + batch.num_rows)] - start
+                found[entry.file.file_name].append(batch.columns[-1].to_numpy()[places])
+                start += batch.num_rows
+        files = [one for run in section.beside for one in run if one.file.file_name in found]
+        for one, before in zip(files, deleted_rows(scan, files), strict=True):
+            scan.marked[one.file.file_name] = np.union1d(before, np.concatenate(found[one.file.file_name]))
 
 
-def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iterator[tuple[Section, ReadFile]]:
+def _with_rows(
+    scan: Scan, wanted: Iterable[Section], kept: Kept | None, also: Sequence[DataField] = ()
+) -> Iterator[tuple[Section, ReadFile]]:
     """Each section with what reads its files. As in Java, first-row tables find old rows when they look up."""
     assert scan.merge is not None
-    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
+    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN, *also))
     every: set[str] = set()
 
     def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
@@ -115,7 +139,7 @@ def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iter
 
     for section in wanted:
         reader.expect(reading_order(section))
-        if scan.merge.engine == FIRST_ROW:
+        if scan.merge.engine == FIRST_ROW or also:
             every.update(one.file.file_name for run in section.beside for one in run)
         yield section, rows_of
 
@@ -182,7 +206,7 @@ class _Reader:
         rows, deleted = 0, self.deleted(entry)
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             with _reading(path, self._scan):
-                batch = self._fitted(chunk, sources, partition)
+                batch = self._fitted(chunk, sources, partition, rows)
                 if self._tracked:
                     batch = fill_row_ids(batch, entry.file, rows)
             first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
@@ -236,6 +260,8 @@ class _Reader:
 
     def deleted(self, entry: ManifestEntry) -> Positions:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
+        if entry.file.file_name in self._scan.marked:
+            return self._scan.marked[entry.file.file_name]
         vector = self._scan.vectors.get(entry.file.file_name)
         if vector is None:
             return np.empty(0, np.int64)
@@ -263,12 +289,16 @@ class _Reader:
         with _reading(path, self._scan), self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
-    def _fitted(self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> pa.RecordBatch:
+    def _fitted(
+        self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any], start: int
+    ) -> pa.RecordBatch:
         columns = []
         for one in self._columns:
             source = sources.get(one.id)
             if one.name in partition:
                 columns.append(pa.repeat(value_scalar(partition[one.name], one.type), chunk.rows))
+            elif one is _POSITION:
+                columns.append(pa.array(np.arange(start, start + chunk.rows)))
             elif source is None or source.name not in chunk.columns:
                 columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
             else:

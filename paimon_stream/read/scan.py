@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.errors import FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
@@ -42,7 +43,8 @@ from paimon_stream.table.vectors import Vector, VectorIndex
 class Scan:
     """A planned read: the schema in force, the wanted columns, the live files in reading order, and their snapshot
     (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables. `vectors` are
-    the deletion vectors of these files, by the name of the data file."""
+    the deletion vectors of these files, by the name of the data file. `marked` are all deleted rows of files whose
+    vectors a compaction is about to change."""
 
     table: Table
     schema: TableSchema
@@ -51,6 +53,7 @@ class Scan:
     files: tuple[ManifestEntry, ...]
     merge: MergeSpec | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    marked: dict[str, Positions] = field(default_factory=dict)
 
 
 def plan_scan(

@@ -90,10 +90,10 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
 
 def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
     """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
-    if table.options.value(DELETION_VECTORS):
-        yield DELETION_VECTORS.key, "true", _INVISIBLE
     if in_stream and compacts(table):
         return
+    if table.options.value(DELETION_VECTORS):
+        yield DELETION_VECTORS.key, "true", _INVISIBLE
     if spec.engine == FIRST_ROW:
         yield MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE
     producer = table.options.value(CHANGELOG_PRODUCER)

@@ -14,8 +14,9 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.types import arrow_type
+from tests.kits.kinds import faults
 from tests.kits.reading import assert_rows, java_rows, wire_rows
-from tests.kits.seeds import seeds
+from tests.kits.seeds import examples, seeds
 
 APPENDED = ("vectors_append32", "vectors_append64", "vectors_append_bucketed")
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -150,3 +151,69 @@ def test_java_finds_the_positions_that_we_wrote(options: dict[str, str], tmp_pat
     table.compact(full=True)
     assert Counter(row[0] for row in java_rows(java, table)) == kept
     assert not [one for one in kinds.index(path) if one["deleted"]]
+
+
+KEYED = [
+    {"bucket": "1"},
+    {"bucket": "2", "deletion-vectors.bitmap64": "true"},
+    {"bucket": "-1", "dynamic-bucket.target-row-num": "15"},
+    {"bucket": "1", "sequence.field": "s"},
+    {"bucket": "1", "changelog-producer": "lookup"},
+]
+KEYED_STEPS = ("write", "write", "java write", "java write", "compact", "compact", "java compact", "full", "java full")
+ALONE = {"compaction.size-ratio": "-100", "num-sorted-run.compaction-trigger": "9"}
+Keyed = dict[int, tuple[int, int]]
+
+
+def changed(some: list[tuple[str, int, int, int]]) -> pa.Table:
+    ops, *columns = zip(*some, strict=True)
+    types = (pa.int32(), pa.int64(), pa.int64())
+    return pa.table({"op": ops, **{n: pa.array(c, t) for n, c, t in zip("ksv", columns, types, strict=True)}})
+
+
+@pytest.mark.parametrize("options", KEYED, ids=["plain", "64 bits", "dynamic", "by sequence", "changelog"])
+@pytest.mark.parametrize("seed", seeds(1, 40))
+def test_in_turns_with_java_each_key_has_one_row_on_the_higher_levels(
+    options: dict[str, str], seed: int, tmp_path: Path, java: Any, kinds: Any
+) -> None:
+    """Readers see what the last compaction has taken in, and no row that a newer one has replaced."""
+    dice, path = Random(seed), tmp_path / "db.db" / "t"
+    made = {"deletion-vectors.enabled": "true", "write-only": "true", **dice.choice([ALONE, {}]), **options}
+    columns = [("k", "INT NOT NULL"), ("s", "BIGINT"), ("v", "BIGINT")]
+    PaimonTable.create(str(path), columns, primary_keys=["k"], options=made)
+    model: Keyed = {}
+    seen: Keyed = {}
+    deleted: Keyed = {}
+    for number in range(examples(10, 16)):
+        step = "write" if number == 0 else dice.choice(KEYED_STEPS)
+        table = PaimonTable.load(str(path))
+        if "write" in step:
+            some = []
+            for key in dice.sample(range(60), dice.choice((3, 12, 40))):
+                sequence = dice.randrange(100) if "sequence.field" in options else number
+                some.append((dice.choice(("+U", "+U", "-D")), key, sequence, 1000 * number + key))
+            ops, *_ = zip(*some, strict=True)
+            if "java" not in step:
+                table.append(changed(some), operation_column="op")
+            elif options["bucket"] == "-1":
+                kinds.write_dynamic(path, [one[1:] for one in some], kinds=ops)
+            else:
+                java.write(path, [one[1:] for one in some], kinds=ops)
+            for op, key, *values in some:
+                held = model.get(key) or deleted.get(key)
+                if held is None or "sequence.field" not in options or values[0] >= held[0]:
+                    model.pop(key, None)
+                    deleted.pop(key, None)
+                    (model if op == "+U" else deleted)[key] = (values[0], values[1])
+        else:
+            full = "full" in step
+            java.compact(path, full) if "java" in step else table.compact(full=full)
+            seen, deleted = dict(model), {}
+        found = same_as_java(java, path).to_arrow()
+        expected = sorted([key, *values] for key, values in seen.items())
+        assert sorted(wire_rows(found, table.schema.fields)) == expected, (number, step)
+    assert options["bucket"] != "-1" or faults(kinds, path) == []
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    assert same_as_java(java, path).to_arrow().num_rows == len(seen)
+    left = {one.name for one in (path / "index").glob("index-*")}
+    assert left == {one["fileName"] for one in kinds.index(path)}

@@ -29,8 +29,12 @@ from tests.kits.random_tables import Definition, batches, definition
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 from tests.kits.seeds import seeds
 
+VECTORS = "deletion-vectors.enabled"
 GOLDEN = Path(__file__).parent.parent / "golden" / "compaction"
-CASES = ("aggregation", "first_row", "full_*", "level_formats", "lookup_*", "partial_update*", "pk_*", "sequence_field")
+CASES = (
+    *("aggregation", "deletion_vectors*", "first_row", "full_*", "level_formats", "lookup_*"),
+    *("partial_update*", "pk_*", "sequence_field"),
+)
 TAKES_ALL = [("aggregation", "minor"), ("partial_update_deletes", "minor")]
 """Where Java merges a part of the runs, and ours must not: a merged delete could be lost (RC5.6)."""
 CALLS = [
@@ -98,7 +102,9 @@ def as_a_whole(files: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
-def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: str, tmp_path: Path, java: Any) -> None:
+def test_the_files_are_those_that_java_made_of_the_same_table(
+    case: str, name: str, tmp_path: Path, java: Any, kinds: Any
+) -> None:
     call, loose = expected(case)[f"call {name}"], expected(case)["loose"]
     asked = {key: value for key, value in call["call"].items() if value is not None}
     if (case, name) in TAKES_ALL:
@@ -123,11 +129,17 @@ def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: s
         read = java.read_changes(table.location, since + 1)
         assert [[kind, *row.values()] for kind, row in read] == call["changelog"]
     keys = [(name, "ascending") for name in table.schema.primary_keys]
-    if table.schema.options.get("merge-engine") != "first-row":  # rows of level 0 come in
+    options = table.schema.options
+    if options.get("merge-engine") != "first-row" and VECTORS not in options:  # else rows of level 0 come in
         assert table.to_arrow().sort_by(keys) == before.sort_by(keys)
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
     if isinstance(call.get("rows"), list):
         assert_rows(table.to_arrow(), table.schema.fields, call["rows"])
+    if VECTORS in options:
+        marked = {name: found for one in kinds.index(table.location) for name, found in one["deleted"].items()}
+        levels = {file.meta.file_name: file.meta.level for file in table.files()}
+        deleted = {one["of"]["level"]: one["positions"] for one in call["deleted"]}
+        assert {levels[name]: found for name, found in marked.items()} == deleted
     upgraded = sum(file.meta.file_name in known and file.meta.level > 0 for file in table.files())
     assert report.files_upgraded <= upgraded
     assert not table.verify(sample=100).findings
@@ -239,6 +251,51 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
     return "compacted" if compactions["we"] else "nothing to do"
 
 
+def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
+    """Java and we write to a table with deletion vectors and compact it in turns. What we compact, Java compacts in a
+    copy. Returns what became of the table of this seed."""
+    random = Random(seed)
+    made, path, compactions = definition(random), root / "db.db" / "t", 0
+    made.options.update(random.choice(WAYS) | {VECTORS: "true"})
+    made.options["changelog-producer"] = random.choice(["none", "lookup"])
+    try:
+        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
+        check_definition(load_table(LocalStorage(str(path))))
+    except (JavaRefused, InvalidOption):
+        return "refused"
+    try:
+        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+            if random.random() < 0.5:
+                commit_changes(PaimonTable.load(str(path)), batch, identifier)
+            else:
+                kinds, rows = zip(*batch, strict=True)
+                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            if random.random() < 0.5:
+                continue
+            full, copy = random.random() < 0.2, root / f"{identifier}" / "t"
+            shutil.copytree(path, copy)
+            asked(java.compact, copy, full)
+            compactions += PaimonTable.load(str(path)).compact(full).snapshot_id is not None
+            ours, theirs = read_by_both(java, path, made)
+            copied, _ = read_by_both(java, copy, made)
+            assert ours == theirs == copied, (seed, identifier, ours - copied, copied - ours)
+            logs = [changed_keys(java, one, made) for one in (path, copy)]
+            assert logs[0] == logs[1], (seed, identifier)
+            if random.random() < 0.3:
+                shutil.rmtree(path)
+                shutil.copytree(copy, path)
+    except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
+        return type(why).__name__
+    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
+    return "compacted" if compactions else "nothing to do"
+
+
+def changed_keys(java: Any, path: Path, made: Definition) -> list[str]:
+    """What the changelog of the newest snapshot says has happened to each key."""
+    newest = PaimonTable.load(str(path)).latest_snapshot().id
+    return sorted(str((kind, [row[key] for key in made.keys])) for kind, row in asked(java.read_changes, path, newest))
+
+
 def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str], Counter[str]]:
     table = PaimonTable.load(str(path))
     ours = counted(made, without_sums(made, wire_rows(table.to_arrow(), table.schema.fields)))
@@ -255,4 +312,9 @@ def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
 def test_we_compact_what_java_wrote_and_java_goes_on(group: int, tmp_path: Path, java: Any) -> None:
     tried = [one + 1000 * group for one in seeds(12, 100)]
     ends = Counter(compacted_in_turns(java, tmp_path / str(seed), seed) for seed in tried)
+    assert ends["compacted"] >= 2, ends
+
+
+def test_with_vectors_we_compact_any_table_as_java_does(tmp_path: Path, java: Any) -> None:
+    ends = Counter(compacted_as_java_does(java, tmp_path / str(seed), seed) for seed in seeds(6, 200))
     assert ends["compacted"] >= 2, ends

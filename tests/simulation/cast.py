@@ -32,6 +32,8 @@ from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
 from tests.simulation.row_ids import KIND as TRACKED
 from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
+from tests.simulation.vectors import KIND as VECTORS
+from tests.simulation.vectors import OPTIONS as VECTORS_OPTIONS
 from tests.simulation.world import World
 
 OTHERS: dict[type[Actor], int] = {
@@ -96,11 +98,15 @@ def world_of(
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
     if only:
-        world.dynamic, keyed = DYNAMIC in only, keyed or DYNAMIC in only
+        world.dynamic, keyed = DYNAMIC in only, keyed or bool({DYNAMIC, VECTORS} & set(only))
+        world.vectors = VECTORS in only
     elif newcomers and compactors and dynamic and keyed:
         world.dynamic = random.Random(f"dynamic {seed}").randrange(2) == 0
     if world.dynamic:
         options |= DYNAMIC_OPTIONS
+        options.pop("bucket-key", None)
+    if world.vectors:
+        options |= VECTORS_OPTIONS | {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
     if not keyed and "bucket" not in options:
         drawn = upkeep and newcomers and random.Random(f"tracked {seed}").randrange(3) == 0

@@ -27,6 +27,7 @@ from tests.simulation import (
     planted_in_stream,
     planted_maintenance,
     planted_row_ids,
+    planted_vectors,
 )
 from tests.simulation.bug import BUGS, Bug, Patch, bug
 
@@ -367,6 +368,7 @@ __all__ = [
     "planted_in_stream",
     "planted_maintenance",
     "planted_row_ids",
+    "planted_vectors",
 ]
 
 

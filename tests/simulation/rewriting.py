@@ -14,14 +14,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from paimon_stream.compact import in_stream, job, rewrite
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
+from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
 from paimon_stream.read.keyed import Section
+from paimon_stream.read.rows import deleted_rows
 from paimon_stream.read.scan import Scan
 from paimon_stream.write.file_schema import file_schema
 from paimon_stream.write.key_value import KeyValueSettings
@@ -53,6 +57,19 @@ def pieces_of(world: World, entry: ManifestEntry) -> tuple[Piece, ...]:
         return found
     values = world.values.get(file.file_name, {})
     return (Piece(file.file_name, file.row_count, file.max_sequence_number, values),)
+
+
+def keys_of(world: World, entry: ManifestEntry) -> list[int]:
+    """The keys of a file, by the positions of their rows."""
+    return sorted(key for piece in pieces_of(world, entry) for key in piece.values)
+
+
+def unmarked(world: World, entry: ManifestEntry, marked: Positions) -> tuple[Piece, ...]:
+    """The pieces of a file without the rows that are marked."""
+    keys = keys_of(world, entry)
+    gone = {keys[at] for at in marked.tolist()}
+    kept = ({key: one.values[key] for key in one.values if key not in gone} for one in pieces_of(world, entry))
+    return tuple(replace(one, values=values) for one, values in zip(pieces_of(world, entry), kept, strict=True))
 
 
 def merged(given: Iterable[Piece]) -> list[Piece]:
@@ -146,10 +163,39 @@ def section_batches(
         yield _batch(scan, sum(len(one.values) for one in pieces))
 
 
+def section_changes(
+    scan: Scan,
+    wanted: Iterable[Section],
+    how: Comparison,
+    *,
+    keep_deletes: bool,
+    kept: Callable[..., Any] | None = None,
+) -> Iterator[tuple[pa.Table, None]]:
+    """In place of the merging of rows with what higher levels have of their keys."""
+    world: World = scan.table.storage.world  # type: ignore[attr-defined]
+    for section in wanted:
+        files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
+        pieces = merged([piece for entry in files for piece in _read(scan, entry)])
+        keys = {key for one in pieces for key in one.values}
+        for entry in (one for run in section.beside for one in run):
+            _read(scan, entry)
+            found = [at for at, key in enumerate(keys_of(world, entry)) if key in keys]
+            (before,) = deleted_rows(scan, [entry])
+            if how.marks and found:
+                scan.marked[entry.file.file_name] = np.union1d(before, found)
+        scan.table.storage.given = pieces  # type: ignore[attr-defined]
+        yield pa.Table.from_batches([_batch(scan, len(keys))]), None
+
+
 def _read(scan: Scan, entry: ManifestEntry) -> tuple[Piece, ...]:
+    """The pieces of a file, without rows that are marked."""
     table = scan.table
     table.storage.read(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
-    return pieces_of(table.storage.world, entry)  # type: ignore[attr-defined]
+    world: World = table.storage.world  # type: ignore[attr-defined]
+    if not world.vectors:
+        return pieces_of(world, entry)
+    (marked,) = deleted_rows(scan, [entry])
+    return unmarked(world, entry, marked)
 
 
 def _batch(scan: Scan, rows: int) -> pa.RecordBatch:
@@ -255,6 +301,7 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (rewrite, "read_batches", read_batches),
     (rewrite, "KeyValueWriter", Writer),
     (rewrite, "section_batches", section_batches),
+    (rewrite, "section_changes", section_changes),
 )
 
 

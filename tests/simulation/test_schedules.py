@@ -6,13 +6,14 @@ from functools import partial
 
 import pytest
 
-from tests.kits.seeds import seeds
+from tests.kits.seeds import examples, seeds
 from tests.simulation.cast import world_of
 from tests.simulation.choices import Script
 from tests.simulation.limits import DOCUMENTED
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
 from tests.simulation.torture import PAGE
+from tests.simulation.vectors import KIND as VECTORS
 from tests.simulation.world import World
 
 FOUND = {
@@ -124,6 +125,14 @@ def test_schedules_lose_and_double_nothing(start: int) -> None:
         outcome = run(seed)
         if outcome.rule is not None:
             pytest.fail(str(shortest(outcome)))
+
+
+@pytest.mark.parametrize("start", seeds(1, 10))
+def test_schedules_with_deletion_vectors_show_each_key_once(start: int) -> None:
+    only = (VECTORS, "compactor", "second compactor", "compacting stream", "batch writer", "expirer", "orphan cleaner")
+    for seed in range(50 * start, 50 * start + examples(4, 50)):
+        outcome = run(seed, make=partial(world_of, only=only))
+        assert outcome.rule is None, str(outcome)
 
 
 def ran(seed: int) -> World:

@@ -38,6 +38,7 @@ from tests.simulation.limits import (
 )
 from tests.simulation.row_ids import check_row_ids
 from tests.simulation.state import State, Token, Violation, token_of, tokens
+from tests.simulation.vectors import check_vectors
 from tests.simulation.wholeness import is_whole
 
 if TYPE_CHECKING:
@@ -254,6 +255,8 @@ class Truth:
             check_compaction(self.world, self.head, state)
         if state is not None and self.world.dynamic:
             check_index(self.world, state)
+        if state is not None and self.world.vectors:
+            check_vectors(self.world, state)
         if state is not None and self.world.tracked:
             check_row_ids(state)
         if reason == "overwrite" and state is not None and state.made_by is not None:

@@ -32,7 +32,7 @@ class World:
     the table lies in an object store. With `in_flight` the requests that are sent there together happen in
     any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
     With `compacted`, somebody compacts data files. With `dynamic` buckets, the table has a hash index.
-    With `tracked`, its rows have ids.
+    With `tracked`, its rows have ids. With `vectors`, compactions mark rows by deletion vectors.
     With `partitions_expire`, partitions expire by the age of their files.
     """
 
@@ -63,6 +63,7 @@ class World:
     compacted: bool = False
     dynamic: bool = False
     tracked: bool = False
+    vectors: bool = False
     partitions_expire: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)

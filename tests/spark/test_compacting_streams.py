@@ -56,7 +56,10 @@ def test_a_stream_keeps_its_table_at_few_runs_and_java_goes_on_with_it(job: Job,
 
 
 KINDS: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
-    ({"changelog-producer": "lookup"}, [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")]),
+    (
+        {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+        [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")],
+    ),
     ({"changelog-producer": "full-compaction"}, [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")]),
     ({"merge-engine": "first-row", "changelog-producer": "lookup"}, [("+I", 4, "b")]),
     ({"force-lookup": "true"}, []),

@@ -254,7 +254,7 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
+        ({"deletion-vectors.enabled": "true", **OFF}, errors.UnsupportedFeature, "invisible"),
         ({"merge-engine": "first-row", **OFF}, errors.UnsupportedFeature, "invisible"),
         ({"changelog-producer": "lookup", **OFF}, errors.UnsupportedFeature, "changelog"),
         (

@@ -150,6 +150,8 @@ class Actor:
             file = replace(file, creation_time=self.world.millis)
         if keyed:
             keys = sorted({self.world.source.randrange(6) for _ in range(rows)})
+            if self.world.vectors:
+                keys = [*keys[: rows - 1], 1000 + self.world.files]
             value = self.world.source.randrange(1000)
             self.world.values[name] = dict.fromkeys(keys, value)
             low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))

@@ -27,6 +27,14 @@ MANNERS: tuple[tuple[bool, dict[str, str]], ...] = (
     (False, SOON | {"target-file-size": "10 b"}),  # only what writers have written is small
 )
 """Whether the compaction is full, and its options."""
+ALONE = {
+    "compaction.size-ratio": "-100",
+    "compaction.max-size-amplification-percent": "100000",
+    "num-sorted-run.compaction-trigger": "9",
+    "num-levels": "6",
+}
+STACKING = (*MANNERS[:2], *[(False, ALONE)] * 6)
+"""With deletion vectors: most take level 0 alone, so that several levels have vectors."""
 TOP = 5
 
 
@@ -42,7 +50,7 @@ class Compactor(Actor):
 
     def begin(self) -> Work:
         process = self.ready()
-        full, options = self.world.choices.pick(MANNERS)
+        full, options = self.world.choices.pick(STACKING if self.world.vectors else MANNERS)
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         self.doing = f"{'a full' if full else 'a'} compaction ({given})"
         return lambda: compact(lambda: load_table(process.storage, options), full=full, runtime=process.runtime)

@@ -175,7 +175,8 @@ class Stream(Actor):
         if not self.world.choices.once_in(8):
             options.pop("paimon-stream.journal", None)
         self.unjournalled = options.get("paimon-stream.journal") == "false"
-        options |= COMPACTING if self.compacts else {}
+        if self.compacts and not (self.overwrites and self.world.vectors):  # complete results are not compacted
+            options |= COMPACTING
         self.compactions, self.compacting = {}, False
         if not self.world.choices.once_in(8):
             options["paimon-stream.commit.guard"] = "trust"

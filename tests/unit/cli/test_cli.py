@@ -320,7 +320,7 @@ def test_stats_say_what_needs_a_compaction_what_it_gains_and_how_to_start_it(gol
     path, _ = golden("compaction/pk_upgrade")
     assert answer_of("stats", path)["to_compact"]["files_before"] == 0
     assert "to compact  nothing\n" in re.sub(" {3,}", "  ", run("stats", path).stdout)
-    alter(Path(path), "deletion-vectors.enabled", "true")
+    alter(Path(path), "chain-table.enabled", "true")
     assert answer_of("stats", path)["to_compact"] is None
 
 

@@ -17,7 +17,8 @@ from tests.kits.keyed import Change
 from tests.kits.seeds import examples
 from tests.unit.compact.test_changelogs import FIRST, FULL, LOOKUP, SUM, applied, in_table
 
-KINDS = [LOOKUP, FULL, FIRST, SUM, {"merge-engine": "first-row"}]
+VECTORS = {"deletion-vectors.enabled": "true"}
+KINDS = [LOOKUP, FULL, FIRST, SUM, {"merge-engine": "first-row"}, VECTORS, LOOKUP | VECTORS]
 
 
 def made(tmp_path: Path, options: dict[str, str]) -> PaimonTable:
@@ -84,7 +85,7 @@ def test_the_batch_waits_for_its_compaction_although_it_may_cost_no_time(tmp_pat
     check(table, LOOKUP)
 
 
-@pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST], ids=repr)
+@pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST, VECTORS], ids=repr)
 def test_a_stream_that_does_not_compact_is_refused_with_its_cure(tmp_path: Path, options: dict[str, str]) -> None:
     table = made(tmp_path, options)
     stream = CompactedStream(table, options={"paimon-stream.compact": "off"})

@@ -186,7 +186,7 @@ def test_a_new_run_knows_what_waits_for_the_turn_of_full_compactions(tmp_path: P
 # -- refusals, threads --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"changelog-producer": "lookup"}])
+@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}])
 def test_a_table_that_needs_a_compaction_and_cannot_be_compacted_is_refused(
     tmp_path: Path, option: dict[str, str]
 ) -> None:

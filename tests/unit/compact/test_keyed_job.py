@@ -258,7 +258,6 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled = true"),
         ({"lookup.remote-file.enabled": "true"}, "lookup.remote-file.enabled = true"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled = true"),
         ({"clustering.incremental": "true"}, "clustering.incremental = true"),

@@ -342,6 +342,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Damage], object]]] = {
     "sequence-range": ("pk_partitioned", lambda d: d.rewrite(shifted("_SEQUENCE_NUMBER", 10_000))),
     "sequence-overlap": ("pk_partitioned", overlapping),
     "levels-without-lookup": ("pk_lookup_levels", lookup_switched_on),
+    "key-twice": ("compaction/deletion_vectors", lambda d: d.snapshot(index_manifest=None)),
     "consumer-behind": ("expired", write("consumer/consumer-x", b'{"nextSnapshot": 1}')),
 }
 
