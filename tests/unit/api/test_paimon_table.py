@@ -177,10 +177,10 @@ def test_errors_of_a_creation_name_the_table(
 
 def test_a_primary_key_of_all_partitions_is_warned_of_when_created_and_refused_when_written(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
-    with pytest.warns(UserWarning, match=r'was created, but .* cannot write it.*options=\{"bucket": "4"\}') as caught:
+    with pytest.warns(UserWarning, match=r"was created, but .* cannot write it.*or without partitions") as caught:
         made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"])
     assert len(caught) == 1 and caught[0].filename == __file__
-    with pytest.raises(UnsupportedFeature, match=r'options=\{"bucket": "4"\}'):
+    with pytest.raises(UnsupportedFeature, match="or without partitions"):
         made.append(pa.table({"id": [1], "dt": ["a"]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
