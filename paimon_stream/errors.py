@@ -8,13 +8,16 @@ Programs read `context`, a mapping of those names to values; the texts are not A
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 ROWS: Final = "\ufdd0rows\ufdd1"
 """Stands for a number of rows in `InvalidData.pattern`. U+FDD0 and U+FDD1 are not characters, so no name of a
 table or column has them."""
 PLACES: Final = "\ufdd0places\ufdd1"
 """Stands for a number of places in `InvalidData.pattern`."""
+
+
+Error = TypeVar("Error", bound="PaimonStreamError")
 
 
 class PaimonStreamError(Exception):
@@ -36,11 +39,13 @@ class PaimonStreamError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def at(self, table: str) -> "PaimonStreamError":
+    def at(self: Error, table: str) -> Error:
         """The same error, naming the table if it did not yet."""
-        if table in self.message:
-            return self
-        return type(self)(f"{table}: {self.pattern}", **{"table": table, **self.context})
+        return self if table in self.message else self.of_table(table)
+
+    def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
+        """The same error, with the table's location in its context and before its text, or as the `subject` of it."""
+        return type(self)(f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context})
 
 
 @contextmanager

@@ -1,13 +1,15 @@
-"""What the reports of maintenance and compaction have in common: their JSON, and progress on the way."""
+"""What the reports of all work have in common: their JSON, progress on the way, and numbers as people read them."""
 
 import dataclasses
 import datetime as dt
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Called with what is being done, how much of it is done, and how much there is in all (None: unknown)."""
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def silent(what: str, done: int, total: int | None) -> None:
@@ -37,3 +39,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     return str(value) if isinstance(value, (dt.date, dt.time, Decimal)) else value
+
+
+def size(bytes_: int, least: str = "B") -> str:
+    """A size for people: `1.5 MiB`. `least` is the unit of small ones."""
+    scaled, unit = float(bytes_), 0
+    while scaled >= 1024 and unit < len(_UNITS):
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{bytes_} {least}" if unit == 0 else f"{scaled:.1f} {_UNITS[unit - 1]}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`, `2 batches`."""
+    plural = noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"

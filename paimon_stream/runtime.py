@@ -9,68 +9,49 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """The time, and waiting."""
+class Clock:
+    """The time, and waiting, of this machine."""
 
     def now_millis(self) -> int:
         """Milliseconds since the epoch, UTC."""
-
-    def local_millis(self) -> int:
-        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4, `_CREATION_TIME`)."""
-
-    def monotonic(self) -> float:
-        """Seconds from an arbitrary start. The value never goes back."""
-
-    def sleep(self, seconds: float) -> None:
-        """Waits for this many seconds."""
-
-
-class Rng(Protocol):
-    """Uniform random numbers."""
-
-    def below(self, bound: int) -> int:
-        """A whole number in [0, bound)."""
-
-
-class IdSource(Protocol):
-    """Unique names."""
-
-    def uuid(self) -> str:
-        """A random RFC 4122 uuid, lower case, with dashes."""
-
-
-class _SystemClock:
-    def now_millis(self) -> int:
         return time.time_ns() // 1_000_000
 
     def local_millis(self) -> int:
+        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4, `_CREATION_TIME`)."""
         now = datetime.now(timezone.utc).astimezone()
         offset = now.utcoffset()
         shift = 0 if offset is None else int(offset.total_seconds() * 1000)
         return self.now_millis() + shift
 
     def monotonic(self) -> float:
+        """Seconds from an arbitrary start. The value never goes back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Waits for this many seconds."""
         time.sleep(seconds)
 
 
-class _SystemRng:
+class Rng:
+    """Uniform random numbers, of the operating system."""
+
     def below(self, bound: int) -> int:
+        """A whole number in [0, bound)."""
         return random.SystemRandom().randrange(bound)
 
 
-class _SystemIds:
+class IdSource:
+    """Unique names."""
+
     def uuid(self) -> str:
+        """A random RFC 4122 uuid, lower case, with dashes."""
         return str(uuid.uuid4())
 
 
 @dataclass(slots=True)
-class SimulatedClock:
+class SimulatedClock(Clock):
     """A clock that moves only by `advance` or `sleep`. It is public, so that users can test with it."""
 
     millis: int = 1_700_000_000_000
@@ -97,16 +78,11 @@ class SimulatedClock:
 
 
 @dataclass(slots=True)
-class _SeededRng:
+class _SeededChance(Rng, IdSource):
     source: random.Random
 
     def below(self, bound: int) -> int:
         return self.source.randrange(bound)
-
-
-@dataclass(slots=True)
-class _SeededIds:
-    source: random.Random
 
     def uuid(self) -> str:
         return str(uuid.UUID(int=self.source.getrandbits(128), version=4))
@@ -116,9 +92,9 @@ class _SeededIds:
 class Runtime:
     """The clock, the random numbers and the ids that a component uses."""
 
-    clock: Clock = field(default_factory=_SystemClock)
-    rng: Rng = field(default_factory=_SystemRng)
-    ids: IdSource = field(default_factory=_SystemIds)
+    clock: Clock = field(default_factory=Clock)
+    rng: Rng = field(default_factory=Rng)
+    ids: IdSource = field(default_factory=IdSource)
 
 
 def system() -> Runtime:
@@ -128,5 +104,5 @@ def system() -> Runtime:
 
 def simulated(seed: int, clock: SimulatedClock | None = None) -> Runtime:
     """A runtime that repeats itself for the same seed and never waits."""
-    source = random.Random(seed)
-    return Runtime(clock=clock or SimulatedClock(), rng=_SeededRng(source), ids=_SeededIds(source))
+    chance = _SeededChance(random.Random(seed))
+    return Runtime(clock=clock or SimulatedClock(), rng=chance, ids=chance)

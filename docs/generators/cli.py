@@ -18,9 +18,8 @@ from click.testing import CliRunner
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.cli.app import COMMANDS, cli
-from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.exits import MEANING
-from paimon_stream.cli.output import listing_lines
+from paimon_stream.cli.output import Listing, listing_lines
 from paimon_stream.cli.snapshots import COLUMNS
 
 __all__ = ["render"]

@@ -41,7 +41,8 @@ PaimonTable.load("gs://bucket/warehouse/shop.db/orders")
 | `oss://bucket/path` | Alibaba's OSS by its S3 endpoint. Not tested. It needs `fs.oss.endpoint` |
 
 - A location keeps its scheme as you write it. Java and others find the same table under another scheme,
-  because a table holds no absolute paths.
+  because a table holds no absolute paths but external ones.
+- Data files may lie in [external paths](operations.md#external-paths), in the same store or in others.
 - Keys are as they are written. Nothing is percent-decoded, and empty parts between slashes count as
   nothing. A key has at most 1,024 bytes, with the names that a table adds.
 - A bucket alone is refused, and so are a user, a password, a port, a query and `#`.

@@ -29,7 +29,7 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
-from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.identity import BatchSummary
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
@@ -137,11 +137,10 @@ def _write_files(
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
         raise UnsupportedFeature(
-            f"{table.location}: merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not "
-            "merged into a table's. Leave it out, and alter the table first.",
-            table=table.location,
+            "merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not merged into a table's. Leave "
+            "it out, and alter the table first.",
             option="merge_schema",
-        )
+        ).of_table(table.location)
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
     operations = Operations.of(table.options)
     if operations is not None:
@@ -166,10 +165,9 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
             batches = rows
         case _:
             raise IncompatibleSchema(
-                f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
-                f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
-                table=table.location,
-            )
+                "rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or RecordBatchReader, not as "
+                f"{type(rows).__name__}. Nothing was written."
+            ).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)

@@ -15,6 +15,10 @@ from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, judge_colu
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
+from paimon_stream.maintenance.expiring import ExpiringNotes, is_young, note_path
+from paimon_stream.maintenance.needed import tag_names
+from paimon_stream.maintenance.pins import is_pin, read_pins, under_way
+from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
@@ -26,6 +30,7 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Batch, Verdict
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable
+from paimon_stream.table.layout import tag_path
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
 
@@ -310,3 +315,39 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
     return batch, replayed
+
+
+# -- what interrupted commands have left --------------------------------------------------------------
+
+_MINUTE: Final = 60_000
+_UNITS: Final = ((24 * 60 * _MINUTE, "days"), (60 * _MINUTE, "hours"), (_MINUTE, "minutes"))
+
+
+def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
+    """What interrupted commands have left in a table, and which command ends each. A text for each: the pins of
+    rollbacks together, the notes of expiries that are not at work now, and tags that cannot be read. `now_millis` is
+    the time since the epoch by the local clock. Raises `StorageError`."""
+    found = []
+    pins = read_pins(storage)
+    if pins:
+        named = ", ".join(f"{one.path} ({_age(now_millis - one.millis)})" for one in pins)
+        found.append(f"{named}: {under_way(storage, pins, 'nothing expires').message}")
+    for snapshot_id, millis in ExpiringNotes(storage).written():
+        if not is_young(millis, now_millis):
+            found.append(
+                f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): the expiry of snapshot "
+                f"{snapshot_id} was interrupted. expire_snapshots() finishes it."
+            )
+    for name in tag_names(storage):
+        wrong = None if is_pin(name) else find_tag(storage, name)
+        if isinstance(wrong, FormatError):
+            age = _age(now_millis - storage.stat(tag_path(name)).modified_millis)
+            found.append(f"{tag_path(name)} ({age}): {wrong.message}")
+    return tuple(found)
+
+
+def _age(millis: int) -> str:
+    if millis < -_MINUTE:
+        return "its time is in the future"
+    scale, unit = next((one for one in _UNITS if millis >= 2 * one[0]), _UNITS[-1])
+    return f"{max(millis, 0) // scale} {unit} old"

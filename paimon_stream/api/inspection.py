@@ -14,8 +14,8 @@ from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report
-from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
+from paimon_stream.stream.identity import NO_SUMMARY, BatchSummary
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -118,7 +118,7 @@ def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile
     return TableFile(
         partition=partition_by_column(layout, entry.partition),
         bucket=entry.bucket,
-        path=file.external_path or f"{location}/{layout.data_file(entry.partition, entry.bucket, file.file_name)}",
+        path=file.external_path or f"{location}/{layout.file_of(entry)}",
         meta=file,
     )
 

@@ -14,6 +14,7 @@ from paimon_stream.errors import (
     ConfigError,
     CorruptMetadata,
     IncompatibleSchema,
+    StorageError,
     UnsupportedFeature,
     naming,
 )
@@ -95,7 +96,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if created is not None:
             try:
                 check_writable(created, in_stream=True)
-            except ConfigError as why:  # it is for other engines, or a mistake
+            except (ConfigError, StorageError) as why:  # it is for other engines, or a mistake
                 warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=2)
             return cls(created)
         if if_not_exists:

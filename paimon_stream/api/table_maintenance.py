@@ -59,8 +59,9 @@ class TableMaintenance(LoadedTable):
         Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be
         deleted. `remove_orphan_files` must guess by age and is therefore a dry run by default.
 
-        Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
-        `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
+        Where changelogs outlive their snapshots, they are kept, and expire by the `changelog.*` options of the table.
+
+        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
         """
         given = self._given
         retain_max = given.whole("retain_max", retain_max, optional=True)
@@ -283,11 +284,10 @@ class TableMaintenance(LoadedTable):
         for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
                 raise UnsupportedFeature(
-                    f"{self.location}: {key} asks for a compaction that sorts rows, which this release does not "
-                    "do. Leave it out, or sort with Flink or Spark on the JVM (sys.compact).",
-                    table=self.location,
+                    f"{key} asks for a compaction that sorts rows, which this release does not do. Leave it out, or "
+                    "sort with Flink or Spark on the JVM (sys.compact).",
                     option=key,
-                )
+                ).of_table(self.location)
         asked = self._of_call(options, OF_CALLS)
         return compact(
             lambda: load_table(self._storage, asked),

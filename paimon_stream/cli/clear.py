@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import pyarrow.compute as pc
 
-from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
@@ -141,12 +141,8 @@ def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     return _OPERATORS[piece["op"]](column, other)
 
 
-_WHERE = click.Option(
-    ["--where"],
-    required=True,
-    metavar="CONDITION",
-    help="Such as \"amount >= 10 AND region = 'north' AND note IS NULL\".",
-)
+_EXAMPLE: Final = "Such as \"amount >= 10 AND region = 'north' AND note IS NULL\"."
+_WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
 
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))

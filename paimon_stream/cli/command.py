@@ -18,10 +18,9 @@ from typing import Any
 import click
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.completion import columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
-from paimon_stream.cli.output import Answer, Part, say, show
+from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
@@ -53,10 +52,8 @@ class Session:
             location = self.storage.location
             folder, _, name = location.rpartition("/")
             if name and location.startswith("/") and open_storage(folder or "/").exists(name):
-                raise NotFound(
-                    f"{location} is a file. Give the table's own folder, <warehouse>/<database>.db/<table>.",
-                    table=location,
-                ) from None
+                text = "is a file. Give the table's own folder, <warehouse>/<database>.db/<table>."
+                raise NotFound(text).of_table(location, subject=True) from None
             raise
 
     @property
@@ -73,6 +70,30 @@ class Session:
         """The JSON of an answer: the table's location, then the body."""
         return {"table": self.raw.location, **body}
 
+
+def option(name: str, text: str, into: str | None = None, **how: Any) -> click.Option:
+    """An option of a command, with its help text, which shows the default if there is one. `into` is the parameter that
+    gets its value, if it has another name. `how` has click's other arguments."""
+    shown = "default" in how or None
+    return click.Option([name] if into is None else [name, into], help=text, show_default=shown, **how)
+
+
+COUNT = click.IntRange(min=1)
+"""The type of a number of things, and of an id."""
+
+OPTION = option("--option", "Set an option for this call. Can be repeated.", multiple=True, metavar="KEY=VALUE")
+"""The option by which options of the table are set for one call."""
+
+YES = option("--yes", "Do it. Without --yes the command only shows what it would do.", is_flag=True)
+"""The option of commands that change or delete something."""
+
+_STORAGE = "Set an option of the storage, or read it from a file. Can be given several times."
+_SHARED = (
+    option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME"),
+    option("--storage-option", _STORAGE, multiple=True, metavar="KEY=VALUE|KEY=@FILE"),
+    option("--json", "Answer with one JSON document.", "as_json", is_flag=True),
+    option("--debug", "Show the traceback of an error.", is_flag=True),
+)
 
 CommandFunction = Callable[..., Answer]
 
@@ -112,15 +133,7 @@ def table_command(
             click.Argument(["location"], metavar="TABLE", shell_complete=folders),
             *params,
             *([_columns_option(columns)] if columns else []),
-            click.Option(["--branch"], metavar="NAME", help="Work on this branch, as TABLE$branch_NAME does."),
-            click.Option(
-                ["--storage-option"],
-                multiple=True,
-                metavar="KEY=VALUE|KEY=@FILE",
-                help="Set an option of the storage, or read it from a file. Can be given several times.",
-            ),
-            click.Option(["--json", "as_json"], is_flag=True, help="Answer with one JSON document."),
-            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+            *_SHARED,
         ]
         return click.Command(
             called,
@@ -134,12 +147,8 @@ def table_command(
 
 def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
     names = ", ".join(column.name.replace(" ", "_") for column in columns)
-    return click.Option(
-        ["--columns", "shown"],
-        metavar="NAME[,NAME…]",
-        help=f"Show these columns, in this order. The columns are: {names}. The name all shows all of them.",
-        shell_complete=columns_from(columns),
-    )
+    text = f"Show these columns, in this order. The columns are: {names}. The name all shows all of them."
+    return option("--columns", text, "shown", metavar="NAME[,NAME…]", shell_complete=columns_from(columns))
 
 
 def _answer(session: Session, ask: Callable[[], Answer], *, debug: bool) -> Answer:
@@ -214,15 +223,6 @@ def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
                     f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
                 ) from None
     return found
-
-
-OPTION = click.Option(
-    ["--option"], multiple=True, metavar="KEY=VALUE", help="Set an option for this call. Can be repeated."
-)
-"""The option by which options of the table are set for one call."""
-
-YES = click.Option(["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do.")
-"""The option of commands that change or delete something."""
 
 
 def changed_answer(document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool) -> Answer:

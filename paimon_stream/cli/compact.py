@@ -5,9 +5,8 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
-from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, pairs_of, table_command
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
+from paimon_stream.cli.output import Answer, Column, Listing, Part
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, size
@@ -28,6 +27,7 @@ BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
 _SORTING: Final = ("order-strategy", "order-by")
 """Options of other engines. The table refuses them by name."""
 
+_PARTITION: Final = "Compact only the partitions that have these values. Can be given several times."
 _SHOWN: Final = 10
 """Buckets that are listed, those with most to gain first."""
 
@@ -35,16 +35,11 @@ _SHOWN: Final = 10
 @table_command(
     example="compact --partition dt=2026-11-20 --yes /data/shop.db/orders",
     params=(
-        click.Option(["--full"], is_flag=True, help="In fixed buckets, take all files (append: after large)."),
-        click.Option(
-            ["--partition"],
-            multiple=True,
-            metavar="COLUMN=VALUE[,…]",
-            help="Compact only the partitions that have these values. Can be given several times.",
-        ),
+        option("--full", "In fixed buckets, take all files (append: after large).", is_flag=True),
+        option("--partition", _PARTITION, multiple=True, metavar="COLUMN=VALUE[,…]"),
         OPTION,
         *(click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True) for one in _SORTING),
-        click.Option(["--dry-run"], is_flag=True, help="Only show what it would do, as without --yes."),
+        option("--dry-run", "Only show what it would do, as without --yes.", is_flag=True),
         YES,
     ),
 )

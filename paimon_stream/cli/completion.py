@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from paimon_stream.api.inspection import writers_of
-from paimon_stream.cli.columns import Column
+from paimon_stream.cli.output import Column
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.storage.uri import open_storage

@@ -5,16 +5,14 @@ from typing import Any, Final
 import click
 
 from paimon_stream.api.diagnosis import Diagnosis
-from paimon_stream.api.doctor import examine
+from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import Session, pairs_of, table_command
+from paimon_stream.cli.command import Session, option, pairs_of, table_command
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
-from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
 from paimon_stream.stream.claims import registered_writers
 
@@ -26,34 +24,19 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
     Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
     Column("checkpoint", lambda one: one.checkpoint),
 )
+_NAME: Final = "The sink's name, if it has one. Repeat the option for several sinks, in their order."
+_OPTION: Final = "An option of the sink. Can be given several times."
 
 
 @table_command(
     example="doctor --checkpoint /checkpoints/orders /data/shop.db/orders",
     params=(
-        click.Option(
-            ["--checkpoint"], metavar="FOLDER", help="The query's checkpointLocation.", shell_complete=folders
-        ),
-        click.Option(["--user"], help="The sink's commit_user, if it has one.", shell_complete=users),
-        click.Option(
-            ["--name", "names"],
-            multiple=True,
-            help="The sink's name, if it has one. Repeat the option for several sinks, in their order.",
-        ),
-        click.Option(
-            ["--mode"],
-            type=click.Choice(["append", "update", "complete"]),
-            default="append",
-            show_default=True,
-            help="The sink's mode.",
-        ),
-        click.Option(["--query-name"], help="The query's name, if it has one."),
-        click.Option(
-            ["--option", "sink_option"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="An option of the sink. Can be given several times.",
-        ),
+        option("--checkpoint", "The query's checkpointLocation.", metavar="FOLDER", shell_complete=folders),
+        option("--user", "The sink's commit_user, if it has one.", shell_complete=users),
+        option("--name", _NAME, "names", multiple=True),
+        option("--mode", "The sink's mode.", type=click.Choice(["append", "update", "complete"]), default="append"),
+        option("--query-name", "The query's name, if it has one."),
+        option("--option", _OPTION, "sink_option", multiple=True, metavar="KEY=VALUE"),
     ),
 )
 def doctor(

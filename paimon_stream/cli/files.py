@@ -2,21 +2,17 @@
 
 from typing import Final
 
-import click
-
 from paimon_stream.api.inspection import Partition, Statistics, TableFile, manifests_of, partitions_of, statistics_of
-from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import Answer, Column, Listing, json_of
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size
 from paimon_stream.format.entries import ManifestFileMeta
 
-_SNAPSHOT = click.Option(
-    ["--snapshot"], type=click.IntRange(min=1), help="Look at this snapshot instead of the newest."
-)
+_SNAPSHOT: Final = option("--snapshot", "Look at this snapshot instead of the newest.", type=COUNT)
+_PARTITION: Final = "List only partitions with these values. A column that is left out may have any value."
 
 _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
@@ -56,12 +52,8 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
     columns=_FILES,
     params=(
         _SNAPSHOT,
-        click.Option(
-            ["--partition"],
-            metavar="COLUMN=VALUE[,…]",
-            help="List only partitions with these values. A column that is left out may have any value.",
-        ),
-        click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of files."),
+        option("--partition", _PARTITION, metavar="COLUMN=VALUE[,…]"),
+        option("--limit", "List at most this number of files.", type=COUNT),
     ),
 )
 def files(session: Session, snapshot: int | None, partition: str | None, limit: int | None) -> Answer:

@@ -4,10 +4,9 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size
 from paimon_stream.maintenance.findings import Finding
@@ -30,20 +29,15 @@ _FINDINGS: Final[tuple[Column[Finding], ...]] = (
     Column("snapshots", lambda one: one.snapshots, text=lambda one: ranges(one.snapshots) or None, extra=True),
     Column("tags", lambda one: one.tags, text=lambda one: listed(one.tags) or None, extra=True),
 )
+_SAMPLE: Final = "Read this number of data files in full, drawn at random."
 
 
 @table_command(
     example="verify --sample 100 /data/shop.db/orders",
     columns=_FINDINGS,
     params=(
-        click.Option(
-            ["--sample"],
-            type=click.IntRange(min=0),
-            default=DEFAULT_SAMPLE,
-            show_default=True,
-            help="Read this number of data files in full, drawn at random.",
-        ),
-        click.Option(["--strict"], is_flag=True, help="End with exit code 1 for warnings, too."),
+        option("--sample", _SAMPLE, type=click.IntRange(min=0), default=DEFAULT_SAMPLE),
+        option("--strict", "End with exit code 1 for warnings, too.", is_flag=True),
     ),
 )
 def verify(session: Session, sample: int, strict: bool) -> Answer:
@@ -65,14 +59,8 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
 @table_command(
     example='orphans --older-than "36 h" --yes /data/shop.db/orders',
     params=(
-        click.Option(["--older-than"], metavar="AGE", help='Only files older than this: default "1 d", minimum "1 h".'),
-        click.Option(
-            ["--max-paths"],
-            type=click.IntRange(min=0),
-            default=1000,
-            show_default=True,
-            help="Name at most this number of files.",
-        ),
+        option("--older-than", 'Only files older than this: default "1 d", minimum "1 h".', metavar="AGE"),
+        option("--max-paths", "Name at most this number of files.", type=click.IntRange(min=0), default=1000),
         YES,
     ),
 )

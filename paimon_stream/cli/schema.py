@@ -5,9 +5,8 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.command import Session, option, table_command
+from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
 from paimon_stream.format.types import DataField
@@ -56,11 +55,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     example="schema --id 0 /data/shop.db/orders",
     columns=_FIELDS,
     params=(
-        click.Option(
-            ["--id", "schema_id"],
-            type=click.IntRange(min=0),
-            help="Show the schema with this id instead of the newest.",
-        ),
+        option("--id", "Show the schema with this id instead of the newest.", "schema_id", type=click.IntRange(min=0)),
     ),
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
@@ -69,10 +64,8 @@ def schema(session: Session, schema_id: int | None) -> Answer:
     ids = store.ids()
     if schema_id is not None and schema_id not in ids:
         raise NotFound(
-            f"{session.raw.location} has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
-            table=session.raw.location,
-            schema=schema_id,
-        )
+            f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.", schema=schema_id
+        ).of_table(session.raw.location, subject=True)
     found = session.raw.schema if schema_id is None else store.get(schema_id)
     document = session.document(
         id=found.id,
@@ -97,7 +90,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
 @table_command(
     example="options --all /data/shop.db/orders",
     columns=_SETTINGS,
-    params=(click.Option(["--all", "everything"], is_flag=True, help="List the defaults of the other options, too."),),
+    params=(option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),),
 )
 def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package

@@ -1,4 +1,4 @@
-"""`snapshots`, `expire`."""
+"""`snapshots`, `expire`; and of those who made them: `query`, `recommit`."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable
@@ -6,20 +6,18 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.api.inspection import Writer, writers_of
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
-from paimon_stream.cli.output import Answer, say
+from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import count, iso, listed, moment
+from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, own_properties
 from paimon_stream.maintenance.ages import age_or_time
-from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.identity import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
-
-_COUNT: Final = click.IntRange(min=1)
 
 
 def _batch(one: Snapshot) -> int | None:
@@ -83,8 +81,8 @@ def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]
     example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
     params=(
-        click.Option(["--limit"], type=_COUNT, help="List at most this number of snapshots."),
-        click.Option(["--user"], shell_complete=users, help="List only the snapshots of this commit user."),
+        option("--limit", "List at most this number of snapshots.", type=COUNT),
+        option("--user", "List only the snapshots of this commit user.", shell_complete=users),
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
@@ -123,23 +121,18 @@ def nobody(what: str, user: str, users: Iterable[str]) -> str:
     return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
 
 
+_OLDER: Final = 'Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.'
+_PROTECT: Final = "Keep the last snapshot of streams that were active within a day."
+
+
 @table_command(
     example='expire --older-than "7 d" --yes /data/shop.db/orders',
     params=(
-        click.Option(["--retain-max"], type=_COUNT, help="Keep at most this number of snapshots."),
-        click.Option(["--retain-min"], type=_COUNT, help="Keep at least this number of snapshots."),
-        click.Option(
-            ["--older-than"],
-            metavar="AGE|TIME",
-            help='Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
-        ),
-        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most this number of snapshots now."),
-        click.Option(
-            ["--protect-streams/--no-protect-streams"],
-            default=True,
-            show_default=True,
-            help="Keep the last snapshot of streams that were active within a day.",
-        ),
+        option("--retain-max", "Keep at most this number of snapshots.", type=COUNT),
+        option("--retain-min", "Keep at least this number of snapshots.", type=COUNT),
+        option("--older-than", _OLDER, metavar="AGE|TIME"),
+        option("--max-deletes", "Expire at most this number of snapshots now.", type=COUNT),
+        option("--protect-streams/--no-protect-streams", _PROTECT, default=True),
         YES,
     ),
 )
@@ -165,10 +158,13 @@ def expire(
         files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
         verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
         said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
+    if report.changelogs:
+        many = count(len(report.changelogs), "changelog")
+        said += f" {many} that had outlived snapshots {'expired' if yes else 'would expire'}, too."
     left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
     if report.impossible:
         left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
-    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids))
+    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids or report.changelogs))
 
 
 def _moment(text: str) -> dt.timedelta | dt.datetime:
@@ -178,3 +174,93 @@ def _moment(text: str) -> dt.timedelta | dt.datetime:
         raise click.UsageError(
             f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
         ) from None
+
+
+# -- who made them --------------------------------------------------------------------------------------
+
+
+def _bytes(one: Writer) -> str | None:
+    return None if one.last_story.bytes is None else size(one.last_story.bytes)
+
+
+def _seconds(one: Writer) -> str | None:
+    millis = one.last_story.write_millis
+    return None if millis is None else f"{millis / 1000:,.1f} s"
+
+
+_WRITERS: Final[tuple[Column[Writer], ...]] = (
+    Column("user", lambda one: one.user),
+    Column("stream", lambda one: one.registered),
+    Column("last_batch", lambda one: one.last_batch, ident=True),
+    Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
+    Column("last_time_millis", lambda one: one.last_millis, ident=True, extra=True),
+    Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
+    Column("last_rows", lambda one: one.last_story.rows, "rows", number=True),
+    Column("last_bytes", lambda one: one.last_story.bytes, "size", text=_bytes, number=True),
+    Column("last_files", lambda one: one.last_story.files, "files", number=True, extra=True),
+    Column("last_partitions", lambda one: one.last_story.partitions, "partitions", number=True, extra=True),
+    Column("last_buckets", lambda one: one.last_story.buckets, "buckets", number=True, extra=True),
+    Column("last_write_millis", lambda one: one.last_story.write_millis, "write", text=_seconds, number=True),
+    Column("batches", lambda one: one.batches, number=True),
+    Column("gaps", lambda one: one.gaps, text=lambda one: ranges(one.gaps) or None),
+    Column("query_name", lambda one: one.query_name, "query", text=lambda one: one.query_name or one.query_id),
+    Column("query_id", lambda one: one.query_id, extra=True),
+    Column("checkpoint", lambda one: one.checkpoint),
+    Column("runs", lambda one: one.runs, number=True, extra=True),
+    Column("snapshots", lambda one: one.snapshots, number=True, extra=True),
+    Column("first_batch", lambda one: one.first_batch, ident=True, extra=True),
+    Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
+)
+
+
+@table_command(
+    example="query /data/shop.db/orders",
+    columns=_WRITERS,
+    params=(option("--user", "Show only this commit user.", shell_complete=users),),
+)
+def query(session: Session, user: str | None) -> Answer:
+    """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
+    each it shows the last batch with its time, its rows, the size of its files and the time that writing
+    took; the gaps, which are batches without a snapshot (a batch without rows creates none); and the
+    checkpoint. A stream whose snapshots have all expired is listed without batches."""
+    everybody = writers_of(session.raw)
+    found = [one for one in everybody if user in (None, one.user)]
+    users = (one.user for one in everybody)
+    empty = "Nobody has written here." if user is None else nobody("batch", user, users)
+    return session.listing("writers", Listing(_WRITERS, found, empty))
+
+
+@table_command(
+    example="recommit --yes /data/shop.db/orders",
+    params=(
+        option("--user", "Commit a batch of this commit user.", shell_complete=users),
+        option("--batch", "Commit this batch, not the earliest.", type=click.IntRange(min=0)),
+        option("--snapshot", "The id of the lost snapshot.", type=COUNT),
+        option("--delta-list", "The delta list of the lost snapshot.", metavar="NAME"),
+        YES,
+    ),
+)
+def recommit(
+    session: Session, user: str | None, batch: int | None, snapshot: int | None, delta_list: str | None, yes: bool
+) -> Answer:
+    """Commits the files of a batch again whose snapshot another engine replaced. The error CommitLost gives
+    the whole command. Without --snapshot and --delta-list the journal of the stream names the files. It can
+    be run twice: a batch that is in the table is left as it is. Then start the stream again. Without --yes it
+    only shows what it would commit."""
+    report = session.table.recommit(user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=not yes)
+    files, rows = count(report.files, "file"), count(report.rows, "row")
+    which = f"Batch {report.batch} of commit user {report.user}"
+    if report.found:
+        where = "" if report.snapshot is None else f", in snapshot {report.snapshot}"
+        parts = [f"{which} is in the table{where}. There is nothing to do."]
+        return changed_answer(report.to_json(), parts, done=yes, something=False)
+    parts = [f"{which} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."]
+    if yes:
+        parts.append(f"{files} with {rows} are in the table again, in snapshot {report.snapshot}.")
+    else:
+        parts.append(f"{files} with {rows} would be committed again. All of them exist.")
+        parts.append(
+            "If somebody rolled the table back with another engine within the last hour, it can look like "
+            "this. Then do not do it."
+        )
+    return changed_answer(report.to_json(), parts, done=yes, something=True)

@@ -1,4 +1,4 @@
-"""`tag list`, `tag create`, `tag automatic`, `tag delete`, `rollback`."""
+"""`tag list`, `create`, `automatic`, `delete`; `rollback`; and `branch list`, `create`, `delete`, `fast-forward`."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,9 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Listing
-from paimon_stream.cli.command import YES, Session, changed_answer, table_command
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.completion import snapshots_and_tags, tags
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import Answer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
 from paimon_stream.errors import NotFound
@@ -20,6 +19,7 @@ from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
 _COLUMNS: Final = named_columns("tag")
+_RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
 
 
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
@@ -34,12 +34,8 @@ def tag_list(session: Session) -> Answer:
     example="tag create --snapshot 12 /data/shop.db/orders month-end",
     params=(
         _NAME,
-        click.Option(["--snapshot"], type=click.IntRange(min=1), help="Keep this snapshot instead of the newest."),
-        click.Option(
-            ["--time-retained"],
-            metavar="AGE",
-            help='Keep it for this long, such as "90 d". By default it is kept for ever.',
-        ),
+        option("--snapshot", "Keep this snapshot instead of the newest.", type=COUNT),
+        option("--time-retained", _RETAINED, metavar="AGE"),
     ),
 )
 def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
@@ -72,11 +68,8 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     own file. Without --yes it only shows the tag."""
     found = find_tag(session.raw.storage, name)
     if found is None:
-        raise NotFound(
-            f"{session.raw.location} has no tag {name!r}. See: paimon-stream tag list.",
-            table=session.raw.location,
-            tag=name,
-        )
+        text = f"has no tag {name!r}. See: paimon-stream tag list."
+        raise NotFound(text, tag=name).of_table(session.raw.location, subject=True)
     if not yes:
         said, snapshot = f"Tag {name} cannot be read. Only its file would be deleted. {found}", None
         if isinstance(found, Snapshot):
@@ -99,18 +92,15 @@ tag = click.Group(
 )
 
 
+_TAKE_OVER: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
+
+
 @table_command(
     example="rollback --yes /data/shop.db/orders 12",
     params=(
         click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
-        click.Option(
-            ["--tag", "is_tag"], is_flag=True, help="Read a number as the name of a tag, not as a snapshot id."
-        ),
-        click.Option(
-            ["--take-over"],
-            is_flag=True,
-            help="Give up an interrupted rollback to another target. Make sure that it runs no more.",
-        ),
+        option("--tag", "Read a number as the name of a tag, not as a snapshot id.", "is_tag", is_flag=True),
+        option("--take-over", _TAKE_OVER, is_flag=True),
         YES,
     ),
 )
@@ -143,3 +133,70 @@ def _age(text: str) -> dt.timedelta:
         return dt.timedelta(milliseconds=duration(text))
     except ValueError:
         raise click.UsageError(f"--time-retained {text!r} is not an age such as '90 d'.") from None
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+_BRANCH_COLUMNS: Final = named_columns("branch")
+
+
+@table_command(name="list", example="branch list /data/shop.db/orders", columns=_BRANCH_COLUMNS)
+def branch_list(session: Session) -> Answer:
+    """Lists the branches but main, each with its newest snapshot."""
+    found = sorted(session.table.branches().items())
+    return session.listing("branches", Listing(_BRANCH_COLUMNS, found, "There are no branches."))
+
+
+@table_command(
+    name="create",
+    example="branch create --tag month-end /data/shop.db/orders test",
+    params=(_NAME, option("--tag", "Begin with the snapshot of this tag. By default it is empty.")),
+)
+def branch_create(session: Session, name: str, tag: str | None) -> Answer:
+    """Creates a branch: a history of its own, which shares the files of the table."""
+    report = session.table.create_branch(name, tag)
+    what = "is empty" if report.snapshot is None else f"begins with snapshot {report.snapshot}"
+    return Answer(document=report.to_json(), parts=[f"Branch {name} {what}."])
+
+
+@table_command(name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_NAME, YES))
+def branch_delete(session: Session, name: str, yes: bool) -> Answer:
+    """Deletes a branch with its snapshots and tags. The files that only it needed stay until they are removed as
+    orphans. Stop its writers first. Without --yes it only says whether there is such a branch."""
+    report = session.table.delete_branch(name, dry_run=not yes)
+    if not report.found:
+        location = session.raw.location
+        text = f"{location} has no branch {name!r}. See: paimon-stream branch list."
+        raise NotFound(text, table=location, branch=name)
+    parts = [f"Branch {name} {'is' if yes else 'would be'} deleted."]
+    return changed_answer(report.to_json(), parts, done=yes, something=True)
+
+
+@table_command(
+    name="fast-forward",
+    example="branch fast-forward --yes /data/shop.db/orders test",
+    params=(
+        _NAME,
+        option("--take-over", "Give up an interrupted rollback. Make sure that it runs no more.", is_flag=True),
+        YES,
+    ),
+)
+def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> Answer:
+    """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the writers first. The
+    same command completes one that was interrupted. Without --yes it only shows what would change."""
+    report = session.table.fast_forward(name, dry_run=not yes, take_over=take_over)
+    would = "" if yes else "would be "
+    parts = [f"Snapshot {report.snapshot} of branch {name} {would or 'is '}the newest of the table."]
+    for what, numbers in (("removed", report.removed), ("added", report.added)):
+        if numbers:
+            parts.append(f"{count(len(numbers), 'snapshot')} {would}{what}: {min(numbers)} to {max(numbers)}.")
+    parts += lost_with(report.tags, report.streams, yes)
+    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.added or report.removed))
+
+
+branch = click.Group(
+    "branch",
+    commands=[branch_list, branch_create, branch_delete, branch_fast_forward],
+    help="Branches: histories beside main that share the files of the table.\n\n\b\nExample:\n"
+    "  paimon-stream branch list /data/shop.db/orders",
+)

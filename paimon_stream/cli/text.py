@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from paimon_stream.reports import count as count
+from paimon_stream.reports import size as size
+
 _MILLIS: Final = dt.timedelta(milliseconds=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -27,20 +29,6 @@ def moment(millis: int | None) -> str | None:
     """Epoch milliseconds for people, to the second: `2026-11-21T19:18:29Z`."""
     text = iso(millis)
     return None if text is None else f"{text.partition('.')[0]}Z"
-
-
-def size(bytes_: int) -> str:
-    """A size for people: `1.5 MiB`."""
-    scaled, unit = float(bytes_), 0
-    while scaled >= 1024 and unit < len(_UNITS) - 1:
-        scaled, unit = scaled / 1024, unit + 1
-    return f"{bytes_} B" if unit == 0 else f"{scaled:.1f} {_UNITS[unit]}"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 file`, `2,000 files`, `2 batches`."""
-    plural = noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
@@ -92,24 +80,18 @@ def _visible(char: str) -> str:
     return char if char.isprintable() else f"\\x{ord(char):02x}"
 
 
-COMMAND_OF: Final = {
-    "compact_manifests": "compact-manifests",
+_SAME: Final = (
+    "compact_manifests", "delete", "expire_partitions", "files", "rebuild_index", "recommit", "repair_hints",
+    "snapshots", "truncate", "verify",
+)  # fmt: skip
+COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
     "create_tag": "tag create",
-    "delete": "delete",
     "delete_tag": "tag delete",
     "drop_partitions": "drop-partition",
-    "expire_partitions": "expire-partitions",
     "expire_snapshots": "expire",
-    "files": "files",
-    "rebuild_index": "rebuild-index",
-    "recommit": "recommit",
     "remove_orphan_files": "orphans",
-    "repair_hints": "repair-hints",
     "rollback_to": "rollback",
-    "snapshots": "snapshots",
     "tags": "tag list",
-    "truncate": "truncate",
-    "verify": "verify",
 }
 """The methods of `PaimonTable`, each with the command that does the same."""
 

@@ -1,12 +1,7 @@
 """Whether the files that a commit adds still exist. A table that names a missing file cannot be read.
 
-From a certain age on, an orphan cleaner, ours or Java's, may delete a file that nothing refers to: ours from
-an hour on if it is asked to, both from a day on by default. So a commit checks the files that may be that old
-(semantics.md R9.1). Only a slow writer pays for it; a commit of fresh files makes no request.
-
-The age is the time since the file's `_CREATION_TIME`. That is the writer's wall clock in its own zone
-(format.md §4.4), so it is compared with the committer's wall clock in its zone, as Java does. A time far in
-the future, as from a writer in a zone further east, says nothing about the age; such files are checked, too.
+An orphan cleaner may delete a file of a certain age that nothing refers to. So a commit checks the files that may be
+that old, by its own wall clock as Java does (semantics.md R9.1). A commit of fresh files makes no request.
 """
 
 from collections.abc import Iterator
@@ -16,6 +11,7 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.format.entries import DataFileMeta, FileKind
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
 from paimon_stream.table.layout import Layout
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
@@ -25,11 +21,10 @@ deletes no file that is younger than an hour."""
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
-    files. Makes one request to the storage per file. Files that a commit removes need not exist, and files
-    outside the table are left out. With the time `now`, only for files that may be older than
-    `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file of the same changes.
-    Raises `StorageError`."""
-    return [path for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
+    files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
+    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
+    old as the oldest data file of the same changes. Raises `StorageError`."""
+    return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
@@ -46,11 +41,9 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
     chosen = [one for one in files if now is None or _may_be_old(one.file, now)]
     for entry in chosen:
-        if entry.file.external_path is not None:
-            continue
         for name in (entry.file.file_name, *entry.file.extra_files):
-            yield layout.data_file(entry.partition, entry.bucket, name)
+            yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
     if chosen or not files:
         for change in changes.index:
-            if change.kind is FileKind.ADD and change.entry.file.external_path is None:
+            if change.kind is FileKind.ADD:
                 yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)

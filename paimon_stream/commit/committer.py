@@ -1,17 +1,6 @@
 """The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is
 published. The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one
-commit. This module makes each of them, in the steps that docs/architecture.md draws.
-
-What the steps keep true (exactly-once.md §5; semantics.md §2):
-
-- *base*: an attempt builds on the snapshot that is the latest now. It must be of the table that the committer
-  was made for, and in the lineage that the caller judged.
-- *decided?*: a commit that the same user has published since `seen` is not published again.
-- *check*: the changes are computed for exactly this base. Nothing has been written yet.
-- *stage*: only new files are written, under names that were drawn before.
-- *put*: the only step that makes something visible. From here on nothing is deleted until the attempt is
-  proven lost. Then only its metadata goes, and its merge of manifests stays for the next attempt.
-- *confirm*: what is reported as published is part of the table.
+commit. This module makes each of them, in the steps that docs/architecture.md (The way of a commit) draws.
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be published.
 So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
@@ -25,7 +14,7 @@ from typing import Final, cast
 
 from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, adds_old_files, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
-from paimon_stream.commit.attempts import Attempts
+from paimon_stream.commit.attempts import Attempts, Patience
 from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
@@ -41,7 +30,6 @@ from paimon_stream.commit.request import (
     Published,
     Superseded,
 )
-from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache

@@ -87,27 +87,24 @@ def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, lat
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
-            f"{snapshots.location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
-            f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them again. "
-            f"{go_on}",
-            table=snapshots.location,
+            f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: the table was "
+            f"rolled back, and rows of earlier commits are not in it. Write them again. {go_on}",
             user=user,
             snapshot=last.id,
-        )
+        ).of_table(snapshots.location)
     lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
     raise CommitLost(
-        f"{snapshots.location}: snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
-        f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically "
-        "replaced it, or the table was rolled back and written again. The rows of that commit are not in the "
-        f"table: {lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write "
-        f"the rows again. Let other engines only read this table. {go_on}",
-        table=snapshots.location,
+        f"snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
+        f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically replaced "
+        "it, or the table was rolled back and written again. The rows of that commit are not in the table: "
+        f"{lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write the rows again. "
+        f"Let other engines only read this table. {go_on}",
         user=user,
         batch=last.commit_identifier,
         snapshot=last.id,
         by=there.commit_user,
         **lost.context,
-    )
+    ).of_table(snapshots.location)
 
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
@@ -126,11 +123,9 @@ def _is_surely_held(snapshots: SnapshotStore, user: str, ref: SnapshotRef, lates
     if held is not None:
         return held
     raise HistoryUnknown(
-        f"{snapshots.location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, "
-        "and manifest lists are gone that would show whether the table was rolled back. Nothing was published now. "
-        "Look for the rows of earlier commits in the table, and write again what is missing, with a new writer or "
-        "after a restart.",
-        table=snapshots.location,
+        f"another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest lists are "
+        "gone that would show whether the table was rolled back. Nothing was published now. Look for the rows of "
+        "earlier commits in the table, and write again what is missing, with a new writer or after a restart.",
         user=user,
         snapshot=ref.id,
-    )
+    ).of_table(snapshots.location)

@@ -1,11 +1,8 @@
-"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5).
+"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5): a *static*
+one those that match a spec (`{}` matches all), a *dynamic* one those that get new files.
 
-*Static* replaces the partitions that match a spec (`{}` matches all), also without new files. *Dynamic*
-replaces the partitions that get new files; a table without partitions counts as one partition.
-
-Invariants: the files to remove are determined anew on the base of every attempt. So an append that was
-published meanwhile is replaced, too, and no file is removed that is not there. Only manifests that may
-contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
+Invariants: the files to remove are determined anew on the base of every attempt. So an append that was published
+meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files.
 """
 
 import logging
@@ -131,11 +128,10 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
         raise InvalidOption(
-            f"{table.location}: {list(specs)!r} names no partition to drop. Nothing was changed. Give a list "
-            f"of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
-            table=table.location,
+            f"{list(specs)!r} names no partition to drop. Nothing was changed. Give a list of partitions such as "
+            f"[{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
             option="partitions",
-        )
+        ).of_table(table.location)
     cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True)
 
@@ -148,11 +144,10 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     if partition is not None:
         if dynamic:
             raise InvalidOption(
-                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named partition is "
-                "replaced as a whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
-                table=table.location,
+                f"both a partition ({partition!r}) and dynamic=True are given. A named partition is replaced as a "
+                "whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
                 option="dynamic",
-            )
+            ).of_table(table.location)
         return False
     if not table.partition_types:
         return False
@@ -189,14 +184,13 @@ def _check_inside(
     shown = ", ".join(named[:_SHOWN])
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     raise OutsidePartition(
-        f"{table.location}: partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the "
-        f"new files lie outside of it, in {shown}{more}. Nothing was published. Leave those rows out, or "
-        "overwrite without a partition (dynamic=True replaces the partitions that get rows).",
-        table=table.location,
+        f"partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the new files lie outside of it, "
+        f"in {shown}{more}. Nothing was published. Leave those rows out, or overwrite without a partition "
+        "(dynamic=True replaces the partitions that get rows).",
         partition=dict(partition),
         found=tuple(named[:_SHOWN]),
         count=len(outside),
-    )
+    ).of_table(table.location)
 
 
 def _numbered(table: Table, written: Changes) -> Changes:

@@ -1,14 +1,7 @@
 """Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
 
-`put` creates `snapshot-K`. If the storage does not report whether it did, the same bytes are put again until
-it does. The result is the same whichever put succeeds, and once K exists, no delayed put can create it.
-`confirm` then looks at the snapshots around K, because a paused writer may create an id again, outside the
-lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
-
-A folder with very many snapshots is not listed for this in each commit. While K-1 exists with the nonce on
-which we staged, no expiry has reached K+1, because expiry deletes the oldest first. So K+1 alone shows
-whether there is any id above K. This does not cover a rollback to K-1 itself amid other commits, so an
-attempt that was not *swift* looks at all ids.
+`confirm` looks at the snapshots around K, because a paused writer may create an id again, outside the lineage, after it
+expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that
 is not. `proven` says that it can never become part of the table, so its metadata may be deleted. Everything
@@ -19,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from paimon_stream.commit.retry import Patience
+from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
@@ -241,15 +234,14 @@ class Publisher:
         snapshot = staged.snapshot
         cause = f": {why}" if why is not None else ", because the snapshots that would show it have expired"
         return CommitUnknown(
-            f"{self._location}: whether commit {snapshot.commit_identifier} of user "
-            f"{snapshot.commit_user!r} was published as snapshot {snapshot.id} is not known{cause}. Nothing "
-            "was deleted. Start the query again: it looks for the commit before it writes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages.",
-            table=self._location,
+            f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
+            f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
+            "before it writes anything. If you called commit() yourself, call filter_and_commit() with the same "
+            "messages.",
             user=snapshot.commit_user,
             batch=snapshot.commit_identifier,
             snapshot=snapshot.id,
-        )
+        ).of_table(self._location)
 
     # -- the traces of a snapshot in later ones ------------------------------------------------------
     #

@@ -1,13 +1,8 @@
 """The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit (docs/format-notes.md).
+still valid at the commit (docs/format-notes.md says where the table's largest number is kept).
 
-The table's largest number is kept from batch to batch and updated with the deltas of the snapshots that others
-publish. A new run looks for the newest snapshot that stores the number, and reads all manifests of the table
-only if there is no such snapshot.
-
-Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A
-batch is not published if others have meanwhile used its numbers in a bucket that it writes to, or if that is
-not known (semantics.md §6.4, R6.2).
+Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A batch is not
+published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2).
 """
 
 from dataclasses import dataclass
@@ -90,13 +85,13 @@ class Sequences:
         if lacking:
             (partition, bucket), others = lacking[0], len(lacking) - 1
             raise CorruptMetadata(
-                f"{self._location}: bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and"
-                f" {latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for it"
-                f"{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. Nothing "
-                "was written. Run `paimon-stream rebuild-index`, which makes the index anew from the table's files.",
-                table=self._location,
+                f"bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and "
+                f"{latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for "
+                f"it{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. "
+                "Nothing was written. Run `paimon-stream rebuild-index`, which makes the index anew from the table's "
+                "files.",
                 snapshot=latest.id,
-            )
+            ).of_table(self._location)
         self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
@@ -144,12 +139,10 @@ class Sequences:
                     raise self._reached(snapshot, where[1], added[where], lowest[where])
         if since is None:
             raise SequenceConflict(
-                f"{self._location}: this batch was numbered on snapshot "
-                f"{0 if numbering.base is None else numbering.base.id}, and some later snapshots are gone. "
-                "So it is not known whether another writer has used the batch's sequence numbers. "
-                "Nothing was published. Keep snapshots longer than a batch may take.",
-                table=self._location,
-            )
+                f"this batch was numbered on snapshot {0 if numbering.base is None else numbering.base.id}, and some "
+                "later snapshots are gone. So it is not known whether another writer has used the batch's sequence "
+                "numbers. Nothing was published. Keep snapshots longer than a batch may take."
+            ).of_table(self._location)
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
         """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash index of a partition
@@ -184,21 +177,19 @@ class Sequences:
 
     def _assigned_anew(self, why: str) -> IndexConflict:
         return IndexConflict(
-            f"{self._location}: this batch has given its keys their buckets by the hash index, and {why}. A key could "
-            "be in two buckets. Nothing was published. Write the batch again.",
-            table=self._location,
-        )
+            f"this batch has given its keys their buckets by the hash index, and {why}. A key could be in two "
+            "buckets. Nothing was published. Write the batch again."
+        ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
         return SequenceConflict(
-            f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket "
-            f"{bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, begins at {ours} "
-            "there. It is not certain that its rows would replace older ones. Nothing was published. Let only one "
-            f"writer write to a bucket, set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
-            table=self._location,
+            f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "
+            f"numbers up to {theirs}, and this batch, numbered before that, begins at {ours} there. It is not certain "
+            "that its rows would replace older ones. Nothing was published. Let only one writer write to a bucket, "
+            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
             snapshot=snapshot.id,
             bucket=bucket,
-        )
+        ).of_table(self._location)
 
     def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""

@@ -1,13 +1,9 @@
-"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It makes the
-cost of a commit depend on what it changes, not on the size of the table (semantics.md §3.4).
+"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It makes the cost of a
+commit depend on what it changes, not on the size of the table (semantics.md §3.4; docs/architecture.md).
 
-The whole cache is valid at one snapshot, the *position*. Each query names the snapshot that it asks about. The
-position first moves to that snapshot, over the deltas of the snapshots that others have published since.
-`advance` moves it over a commit of our own.
-
-Invariants: the cache moves as a whole or is emptied. It moves only over complete deltas in one lineage. An
-OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and files are then
-forgotten. Partitions that no commit touches are never read. The size of the cache is bounded.
+Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete deltas in one
+lineage, or is emptied. An OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and
+files are then forgotten. Partitions that no commit touches are never read. The size of the cache is bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping

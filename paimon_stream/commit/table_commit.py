@@ -268,14 +268,13 @@ class TableCommit:
         refused = sorted(path for path, name in names.items() if name in used)
         if refused:
             raise DeletedFiles(
-                f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted, because a "
-                f"snapshot, tag, branch, changelog or journal refers to them: {', '.join(refused[:_SHOWN])}. Nothing "
-                "was deleted. Abort only messages that were never committed.",
-                table=self._storage.location,
+                f"{len(refused)} of {len(paths)} files must not be deleted, because a snapshot, tag, branch, "
+                f"changelog or journal refers to them: {', '.join(refused[:_SHOWN])}. Nothing was deleted. Abort only "
+                "messages that were never committed.",
                 user=self._user,
                 count=len(refused),
                 files=tuple(refused[:_SHOWN]),
-            )
+            ).of_table(self._storage.location)
         return remove_files(self._storage, paths)
 
     def _taken_marks(

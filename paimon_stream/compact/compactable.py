@@ -58,9 +58,7 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
 def _refused(table: Table, option: str, why: str) -> UnsupportedFeature:
     value = table.options[option]
     return UnsupportedFeature(
-        f"{table.location} has {option} = {value}, {why}. This release does not. Compact it with Flink or "
-        "Spark on the JVM.",
-        table=table.location,
+        f"has {option} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
         option=option,
         value=value,
-    )
+    ).of_table(table.location, subject=True)

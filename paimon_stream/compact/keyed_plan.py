@@ -142,11 +142,10 @@ def next_unit(
     highest = max([limits.top, *(one.level for one in runs)])
     if highest > limits.top and limits.older.full:
         raise InvalidOption(
-            f"{spec.table} has files on level {highest}, but its highest level is {limits.top}. Its changelog "
-            f"would lack their rows. Set num-levels to {highest + 1} or more.",
+            f"has files on level {highest}, but its highest level is {limits.top}. Its changelog would lack their "
+            f"rows. Set num-levels to {highest + 1} or more.",
             option=NUM_LEVELS.key,
-            table=spec.table,
-        )
+        ).of_table(spec.table, subject=True)
     limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError
+from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import decode_stats
@@ -31,7 +32,6 @@ from paimon_stream.table.schema import SchemaStore
 _DEDUPLICATE: Final = "deduplicate"
 _LEAST_MILLIS: Final = 10**12
 """A BIGINT from here on is in milliseconds, a smaller one in seconds."""
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class RecordExpiry:
         if the newest one is too old (RC10.1)."""
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
-            old = pc.less(column.view(pa.int64()), self.since * _PER_SECOND[column.type.unit])
+            old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
         else:
             millis = pc.greater_equal(column, pa.scalar(_LEAST_MILLIS, pa.int64()))
             old = pc.less(column, pc.if_else(millis, self.since * 1000, self.since))

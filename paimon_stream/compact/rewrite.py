@@ -149,7 +149,7 @@ class Rewriter:
         """Removes the new files, which will not be published, and no others (RC11.4)."""
         for one in made:
             new = one.placed((*one.written, *one.changelog))
-            self._remove(self._layout.data_file(file.partition, file.bucket, file.file.file_name) for file in new)
+            self._remove(map(self._layout.file_of, new))
             self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
@@ -298,7 +298,7 @@ class KeyedRewriter(Rewriter):
         except BaseException as why:
             self._remove([*data.abort(why), *log.abort(why)])
             raise
-        written += (f"{folder}/{one.file_name}" for new in made for one in new)
+        written += (*data.paths, *log.paths)
         return made
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Arrow schemas and arrays of Paimon types, and the types of a new table's Arrow columns (format.md §2.5)."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,9 @@ from paimon_stream.format.types import MAX_LENGTH, PLAIN, DataField, DataType, T
 
 TWELVE_BYTES: Final = pa.binary(12)
 """The Arrow type of an INT96 column while its values are bytes."""
+
+PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of a timestamp's units make up a second."""
 
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 JULIAN_EPOCH: Final = 2_440_588
@@ -29,42 +32,35 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
     """The Paimon type that a new table gets for an Arrow column (format.md §2.5). Raises `UnsupportedFeature` for Arrow
     types without a counterpart (unsigned integers, intervals, …)."""
 
-    def made(root: TypeRoot, precision: int = 0, scale: int = 0) -> DataType:
-        return DataType(root=root, nullable=nullable, precision=precision, scale=scale)
+    def made(root: TypeRoot, **facts: Any) -> DataType:
+        return DataType(root=root, nullable=nullable, **facts)
 
     if type_ in _PLAIN:
         return made(_PLAIN[type_])
     if pa.types.is_decimal128(type_) and type_.scale >= 0:
-        return made(TypeRoot.DECIMAL, type_.precision, type_.scale)
+        return made(TypeRoot.DECIMAL, precision=type_.precision, scale=type_.scale)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return made(TypeRoot.VARCHAR, MAX_LENGTH)
+        return made(TypeRoot.VARCHAR, precision=MAX_LENGTH)
     if pa.types.is_fixed_size_binary(type_):
-        return made(TypeRoot.BINARY, type_.byte_width)
+        return made(TypeRoot.BINARY, precision=type_.byte_width)
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return made(TypeRoot.VARBINARY, MAX_LENGTH)
+        return made(TypeRoot.VARBINARY, precision=MAX_LENGTH)
     if pa.types.is_time(type_):
-        return made(TypeRoot.TIME, 0)
+        return made(TypeRoot.TIME)
     if pa.types.is_timestamp(type_):
         precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[type_.unit]
-        return made(TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP, precision)
+        return made(TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP, precision=precision)
     if pa.types.is_dictionary(type_):
         return from_arrow(type_.value_type, nullable)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        element = from_arrow(type_.value_field.type, type_.value_field.nullable)
-        return DataType(root=TypeRoot.ARRAY, nullable=nullable, element=element)
+        return made(TypeRoot.ARRAY, element=from_arrow(type_.value_field.type, type_.value_field.nullable))
     if pa.types.is_map(type_):
-        return DataType(
-            root=TypeRoot.MAP,
-            nullable=nullable,
-            key=from_arrow(type_.key_type, False),
-            element=from_arrow(type_.item_type, type_.item_field.nullable),
-        )
+        element = from_arrow(type_.item_type, type_.item_field.nullable)
+        return made(TypeRoot.MAP, key=from_arrow(type_.key_type, False), element=element)
     if pa.types.is_struct(type_):
-        fields = tuple(
-            DataField(id=i, name=type_[i].name, type=from_arrow(type_[i].type, type_[i].nullable))
-            for i in range(type_.num_fields)
-        )
-        return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
+        members = ((one.name, from_arrow(one.type, one.nullable)) for one in type_)
+        fields = tuple(DataField(id=i, name=name, type=member) for i, (name, member) in enumerate(members))
+        return made(TypeRoot.ROW, fields=fields)
     raise UnsupportedFeature(f"Arrow type {type_} has no Paimon type.", type=str(type_))
 
 

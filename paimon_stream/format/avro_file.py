@@ -143,7 +143,7 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks, decompressed one at a
     time. `path` is for messages. Raises `CorruptMetadata` if the bytes are not a whole Avro file or would hold far more
     than their size allows, `UnsupportedFeature` for an unknown codec, also while the blocks are iterated."""
-    cursor = _Cursor(data, path)
+    cursor = _Cursor(pa.BufferReader(data), path)
     schema, codec, sync = _opened(cursor)
     return schema, _metadata_blocks(cursor, codec, sync)
 
@@ -151,7 +151,7 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
     """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata` if
     the bytes are not a whole Avro file."""
-    cursor = _Cursor(data, path)
+    cursor = _Cursor(pa.BufferReader(data), path)
     schema, codec, sync = _opened(cursor)
     return schema, codec, list(_packed(cursor, sync))
 
@@ -159,13 +159,13 @@ def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]
 def decompress(codec: str, data: bytes, path: str) -> bytes:
     """The plain bytes of a block of a metadata file. Raises `CorruptMetadata`, and `UnsupportedFeature` for
     an unknown codec."""
-    return _plain(codec, data, _Cursor(data, path), MOST_PLAIN)
+    return _plain(codec, data, _Cursor(pa.BufferReader(data), path), MOST_PLAIN)
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file. Raises what
     `blocks_of` raises, also while the blocks are iterated."""
-    cursor = _SourceCursor(source, path)
+    cursor = _Cursor(source, path)
     schema, codec, sync = _opened(cursor)
     return schema, _data_blocks(cursor, codec, sync)
 
@@ -213,30 +213,14 @@ def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
 
 
 class _Cursor(ByteCursor):
-    """A position in a file's bytes. It never reads beyond their end."""
+    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their end."""
 
     cut_off = "it is cut off or damaged"
     damaged = "a number in it is too long"
 
-    def __init__(self, data: bytes, path: str) -> None:
-        super().__init__(data)
-        self.path = path
-        self.size = len(data)
-
-    def long(self) -> int:
-        return unzigzag(self.varint())
-
-    def corrupt(self, why: str) -> CorruptMetadata:
-        return corrupt(self.path, self.size, why)
-
-    _error = corrupt
-
-
-class _SourceCursor(_Cursor):
-    """A cursor over an Arrow file. It reads only the bytes that are taken."""
-
     def __init__(self, source: Any, path: str) -> None:
-        super().__init__(b"", path)
+        super().__init__(b"")
+        self.path = path
         self.size = int(source.size())
         self._source = source
 
@@ -246,6 +230,14 @@ class _SourceCursor(_Cursor):
             raise self.corrupt(self.cut_off)
         self.at += size
         return taken
+
+    def long(self) -> int:
+        return unzigzag(self.varint())
+
+    def corrupt(self, why: str) -> CorruptMetadata:
+        return corrupt(self.path, self.size, why)
+
+    _error = corrupt
 
 
 def _read_header(cursor: "_Cursor") -> dict[bytes, bytes]:

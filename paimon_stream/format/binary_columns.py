@@ -286,8 +286,7 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
         case TypeRoot.DATE | TypeRoot.TIME:
             return list(column.view(pa.int32()).to_pylist())
         case TypeRoot.ARRAY:
-            assert type_.element is not None
-            elements = column_values(column.values, type_.element)
+            elements = column_values(column.values, type_.items)
             return [None if span is None else elements[span] for span in _spans(column)]
         case TypeRoot.MAP | TypeRoot.MULTISET:
             key, value = type_.entry

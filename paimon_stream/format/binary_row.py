@@ -141,25 +141,12 @@ def _put_timestamp(out: bytearray, slot: int, type_: DataType, value: Any) -> No
         out.extend(_LONG.pack(millis))
 
 
-def _put_text(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    _put_bytes(out, slot, type_, value.encode())
-
-
 def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     if len(value) <= INLINE:
         out[slot : slot + len(value)] = value
         out[slot + 7] = _MARK | len(value)
     else:
         _append(out, slot, bytes(value))
-
-
-def _put_row(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    _append(out, slot, encode_row([field.type for field in type_.fields], value))
-
-
-def _put_array(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    assert type_.element is not None
-    _append(out, slot, _array_bytes(type_.element, value))
 
 
 def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
@@ -216,10 +203,6 @@ def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
     )
 
 
-def _get_fixed(data: memoryview, slot: int, type_: DataType) -> Any:
-    return FIXED[type_.root].unpack_from(data, slot)[0]
-
-
 def _get_decimal(data: memoryview, slot: int, type_: DataType) -> Decimal:
     if type_.precision <= COMPACT_DECIMAL:
         unscaled = _LONG.unpack_from(data, slot)[0]
@@ -241,23 +224,6 @@ def _get_timestamp(data: memoryview, slot: int, type_: DataType) -> int:
         raise FormatError(f"A {type_} has {nanos} nanoseconds at offset {offset}.")
     millis: int = _LONG.unpack_from(data, offset)[0]
     return millis * _NANOS_PER_MILLI + int(nanos)
-
-
-def _get_text(data: memoryview, slot: int, type_: DataType) -> str:
-    return str(_inline_or_piece(data, slot), "utf-8")
-
-
-def _get_bytes(data: memoryview, slot: int, type_: DataType) -> bytes:
-    return bytes(_inline_or_piece(data, slot))
-
-
-def _get_row(data: memoryview, slot: int, type_: DataType) -> tuple[Any, ...]:
-    return _row([field.type for field in type_.fields], _piece(data, slot))
-
-
-def _get_array(data: memoryview, slot: int, type_: DataType) -> list[Any]:
-    assert type_.element is not None
-    return _array(type_.element, _piece(data, slot))
 
 
 def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, Any]]:
@@ -306,14 +272,26 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
 _Put = Callable[[bytearray, int, DataType, Any], None]
 _Get = Callable[[memoryview, int, DataType], Any]
 _CODECS: Final[tuple[tuple[tuple[TypeRoot, ...], _Put, _Get], ...]] = (
-    (tuple(FIXED), _put_fixed, _get_fixed),
+    (tuple(FIXED), _put_fixed, lambda data, slot, type_: FIXED[type_.root].unpack_from(data, slot)[0]),
     ((TypeRoot.DECIMAL,), _put_decimal, _get_decimal),
-    ((TypeRoot.CHAR, TypeRoot.VARCHAR), _put_text, _get_text),
-    ((TypeRoot.BINARY, TypeRoot.VARBINARY), _put_bytes, _get_bytes),
+    (
+        (TypeRoot.CHAR, TypeRoot.VARCHAR),
+        lambda out, slot, type_, value: _put_bytes(out, slot, type_, value.encode()),
+        lambda data, slot, _: str(_inline_or_piece(data, slot), "utf-8"),
+    ),
+    ((TypeRoot.BINARY, TypeRoot.VARBINARY), _put_bytes, lambda data, slot, _: bytes(_inline_or_piece(data, slot))),
     ((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), _put_timestamp, _get_timestamp),
-    ((TypeRoot.ARRAY,), _put_array, _get_array),
+    (
+        (TypeRoot.ARRAY,),
+        lambda out, slot, type_, value: _append(out, slot, _array_bytes(type_.items, value)),
+        lambda data, slot, type_: _array(type_.items, _piece(data, slot)),
+    ),
     ((TypeRoot.MAP, TypeRoot.MULTISET), _put_map, _get_map),
-    ((TypeRoot.ROW,), _put_row, _get_row),
+    (
+        (TypeRoot.ROW,),
+        lambda out, slot, type_, value: _append(out, slot, encode_row([one.type for one in type_.fields], value)),
+        lambda data, slot, type_: _row([one.type for one in type_.fields], _piece(data, slot)),
+    ),
 )
 _PUT: Final = {root: put for roots, put, _ in _CODECS for root in roots}
 _GET: Final = {root: get for roots, _, get in _CODECS for root in roots}

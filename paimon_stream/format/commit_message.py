@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file, encode_index_file
+from paimon_stream.format.raw_bytes import ByteCursor
 
 _INT: Final = struct.Struct(">i")  # numbers are big endian, as in Java's DataOutput
 _READABLE: Final = (11, 12)
@@ -90,12 +91,10 @@ class CommitMessage:
     @staticmethod
     def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
         """The number of messages, then the messages one after the other. Raises `InvalidData`."""
-        out: list[bytes] = [b""]
-        count = 0
-        for message in messages:
+        given = tuple(messages)
+        out = [_INT.pack(len(given))]
+        for message in given:
             _write(message, out)
-            count += 1
-        out[0] = _INT.pack(count)
         return b"".join(out)
 
     @staticmethod
@@ -107,11 +106,11 @@ class CommitMessage:
         return messages
 
 
-class _Input:
+class _Input(ByteCursor):
     """Bytes that hold messages of one version, and the current position. Every step checks that enough bytes are left
     before it creates anything from them, else it raises `FormatError`."""
 
-    __slots__ = ("at", "data", "version")
+    cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."
 
     def __init__(self, data: bytes, version: int) -> None:
         if version not in _READABLE:
@@ -120,42 +119,27 @@ class _Input:
                 "with the release that made them.",
                 version=version,
             )
+        super().__init__(data)
         self.version = version
-        self.data = data
-        self.at = 0
 
     def number(self) -> int:
-        at = self.at
-        if at + _INT.size > len(self.data):
-            raise self._cut_off(_INT.size)
-        self.at = at + _INT.size
-        value: int = _INT.unpack_from(self.data, at)[0]
+        value: int = _INT.unpack(self.take(_INT.size))[0]
         return value
 
     def count(self, smallest: int) -> int:
         """The number of entries that follow, each of at least `smallest` bytes: a wrong number is noticed at once."""
         count = self.number()
-        if count < 0 or count * smallest > len(self.data) - self.at:
-            raise FormatError(f"A commit message of {len(self.data)} bytes cannot hold {count} entries.")
+        if count < 0 or count * smallest > len(self.raw) - self.at:
+            raise FormatError(f"A commit message of {len(self.raw)} bytes cannot hold {count} entries.")
         return count
-
-    def take(self, size: int) -> bytes:
-        start, end = self.at, self.at + size
-        if size < 0 or end > len(self.data):
-            raise self._cut_off(size)
-        self.at = end
-        return self.data[start:end]
 
     def rows(self, smallest: int) -> list[bytes]:
         """A list of rows of at least `smallest` bytes, each with its length."""
         return [self.take(self.number()) for _ in range(self.count(smallest))]
 
     def finish(self) -> None:
-        if self.at != len(self.data):
-            raise FormatError(f"{len(self.data) - self.at} bytes follow the end of a commit message.")
-
-    def _cut_off(self, size: int) -> FormatError:
-        return FormatError(f"A commit message is cut off: {size} bytes at {self.at} of {len(self.data)}.")
+        if self.at != len(self.raw):
+            raise FormatError(f"{len(self.raw) - self.at} bytes follow the end of a commit message.")
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
@@ -199,13 +183,13 @@ def _read(source: _Input) -> "CommitMessage":
     files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
     message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total_buckets, **files)
     if source.version == CommitMessage.VERSION:
-        object.__setattr__(message, "_read_from", source.data[start : source.at])
+        object.__setattr__(message, "_read_from", source.raw[start : source.at])
     return message
 
 
 def _increment(source: _Input) -> _Increment:
     """The five lists of files of a write or of a compaction."""
-    if source.data.startswith(_EMPTY_INCREMENT, source.at):
+    if source.raw.startswith(_EMPTY_INCREMENT, source.at):
         source.at += len(_EMPTY_INCREMENT)
         return _NO_INCREMENT
     data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]

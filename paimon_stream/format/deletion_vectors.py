@@ -1,8 +1,5 @@
-"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1).
-
-An index file holds a version and one vector for each of its data files. A vector is a roaring bitmap of row positions,
-with 32 or 64 bits, and a checksum. Nothing in it is believed: a vector that cannot be read is an error, because without
-it deleted rows would come back.
+"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Nothing in one is believed: a vector
+that cannot be read is an error, because without it deleted rows would come back.
 """
 
 import struct
@@ -169,7 +166,7 @@ class _Source(ByteCursor):
 
     @property
     def left(self) -> int:
-        return len(self._data) - self.at
+        return len(self.raw) - self.at
 
     def number(self, form: str) -> int:
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])

@@ -5,7 +5,9 @@ bytes are those of the general `format/binary_row.py`. Index files are few, so t
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
@@ -25,9 +27,6 @@ _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
 _STATS_SLOTS: Final = struct.Struct("<4q")
 _COUNT: Final = struct.Struct("<i")
 _NEVER_NULL: Final = sum(1 << (8 + field) for field in range(12))
-_NULL_12, _NULL_13, _NULL_14, _NULL_15, _NULL_16, _NULL_17, _NULL_18, _NULL_19 = (
-    1 << (8 + field) for field in range(12, _FIELDS)
-)
 _INLINE: Final = 7
 _MARK_SHIFT: Final = 56
 _LOW_WORD: Final = 0xFFFFFFFF
@@ -47,21 +46,9 @@ class _Row:
         self.pieces: list[bytes] = []
         self.end = 8 + 8 * fields
 
-    def null(self) -> None:
-        self.bits |= 1 << (8 + len(self.slots))
-        self.slots.append(0)
-
-    def number(self, value: int | None) -> None:
-        if value is None:
-            self.null()
-        else:
-            self.slots.append(value)
-
-    def data(self, value: bytes | None) -> None:
-        """Bytes or text, stored in the slot itself if they fit."""
-        if value is None:
-            self.null()
-        elif len(value) > _INLINE:
+    def data(self, value: bytes) -> None:
+        """Bytes, stored in the slot itself if they fit."""
+        if len(value) > _INLINE:
             self.piece(value)
         else:
             marked = int.from_bytes(value, "little") | (0x80 | len(value)) << _MARK_SHIFT
@@ -77,12 +64,6 @@ class _Row:
             size += -size & 7
         self.end += size
 
-    def names(self, values: tuple[str, ...] | None) -> None:
-        if values is None:
-            self.null()
-        else:
-            self.piece(encode_row((_NAMES,), (values,))[16:] if values else bytes(8))
-
     def done(self, slots: struct.Struct) -> bytes:
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
 
@@ -91,29 +72,19 @@ def encode_data_file(file: DataFileMeta) -> bytes:
     """The row of a data file. Raises `InvalidData` for numbers that are too large for their columns."""
     row = _Row(_FIELDS)
     try:
-        row.data(file.file_name.encode())
-        row.number(file.file_size)
-        row.number(file.row_count)
-        row.data(file.min_key)
-        row.data(file.max_key)
-        row.piece(_stats_row(file.key_stats))
-        row.piece(_stats_row(file.value_stats))
-        row.number(file.min_sequence_number)
-        row.number(file.max_sequence_number)
-        row.number(file.schema_id)
-        row.slots.append(_narrow(file.level, 32))
-        row.names(file.extra_files)
-        row.number(file.creation_time)
-        row.number(file.delete_row_count)
-        row.data(file.embedded_file_index)
-        row.number(None if file.file_source is None else _narrow(file.file_source, 8))
-        row.names(file.value_stats_cols)
-        row.data(None if file.external_path is None else file.external_path.encode())
-        row.number(file.first_row_id)
-        row.names(file.write_cols)
+        for value, (_, null, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
+            if value is None:
+                row.bits |= null
+                row.slots.append(0)
+            else:
+                write(row, value)
         return row.done(_SLOTS)
     except (struct.error, UnicodeEncodeError, OverflowError) as why:
         raise InvalidData(f"Data file {file.file_name!r} does not fit into a commit message: {why}.") from None
+
+
+def _put_names(row: _Row, names: tuple[str, ...]) -> None:
+    row.piece(encode_row((_NAMES,), (names,))[16:] if names else bytes(8))
 
 
 def _narrow(value: int, bits: int) -> int:
@@ -152,28 +123,11 @@ def decode_data_file(data: bytes) -> DataFileMeta:
         header, *slots = _SLOTS.unpack_from(data)
         if header & _NEVER_NULL:
             raise FormatError(f"The row of a data file has NULL in a NOT NULL field (bits {header:#x}).")
-        return DataFileMeta(
-            file_name=_text(data, slots[0]),
-            file_size=slots[1],
-            row_count=slots[2],
-            min_key=_bytes(data, slots[3]),
-            max_key=_bytes(data, slots[4]),
-            key_stats=_stats(_piece(data, slots[5])),
-            value_stats=_stats(_piece(data, slots[6])),
-            min_sequence_number=slots[7],
-            max_sequence_number=slots[8],
-            schema_id=slots[9],
-            level=_signed(slots[10], 32),
-            extra_files=_names(_piece(data, slots[11])),
-            creation_time=None if header & _NULL_12 else slots[12],
-            delete_row_count=None if header & _NULL_13 else slots[13],
-            embedded_file_index=None if header & _NULL_14 else _bytes(data, slots[14]),
-            file_source=None if header & _NULL_15 else _signed(slots[15], 8),
-            value_stats_cols=None if header & _NULL_16 else _names(_piece(data, slots[16])),
-            external_path=None if header & _NULL_17 else _text(data, slots[17]),
-            first_row_id=None if header & _NULL_18 else slots[18],
-            write_cols=None if header & _NULL_19 else _names(_piece(data, slots[19])),
-        )
+        made: dict[str, Any] = {
+            name: None if header & null else read(data, slot)
+            for slot, (name, null, _, read) in zip(slots, _COLUMNS, strict=True)
+        }
+        return DataFileMeta(**made)
     except (struct.error, UnicodeDecodeError) as why:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {why}.") from None
 
@@ -203,7 +157,8 @@ def _text(data: bytes, slot: int) -> str:
     return _bytes(data, slot).decode()
 
 
-def _stats(row: bytes) -> SimpleStats:
+def _stats(data: bytes, slot: int) -> SimpleStats:
+    row = _piece(data, slot)
     if row == _NO_STATS:
         return EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
@@ -226,7 +181,8 @@ def _counts(array: bytes) -> tuple[int | None, ...]:
     return tuple(None if nulls >> i & 1 else value for i, value in enumerate(values))
 
 
-def _names(array: bytes) -> tuple[str, ...]:
+def _names(data: bytes, slot: int) -> tuple[str, ...]:
+    array = _piece(data, slot)
     (count,) = _COUNT.unpack_from(array)
     if count == 0:
         return ()
@@ -240,6 +196,25 @@ def _names(array: bytes) -> tuple[str, ...]:
     if sum(slot & _LOW_WORD for slot in slots if slot >= 0) > len(array):
         raise FormatError(f"An array of {count} names holds more than its {len(array)} bytes.")
     return tuple(_text(array, slot) for slot in slots)
+
+
+_Form = tuple[Callable[[_Row, Any], None], Callable[[bytes, int], Any]]
+_LONG: Final[_Form] = (lambda row, value: row.slots.append(value), lambda _, slot: slot)
+_INT: Final[_Form] = (lambda row, value: row.slots.append(_narrow(value, 32)), lambda _, slot: _signed(slot, 32))
+_BYTE: Final[_Form] = (lambda row, value: row.slots.append(_narrow(value, 8)), lambda _, slot: _signed(slot, 8))
+_DATA: Final[_Form] = _Row.data, _bytes
+_TEXT: Final[_Form] = (lambda row, value: row.data(value.encode()), _text)
+_STATS: Final[_Form] = (lambda row, value: row.piece(_stats_row(value)), _stats)
+_TEXTS: Final[_Form] = _put_names, _names
+_FORMS: Final = (
+    _TEXT, _LONG, _LONG, _DATA, _DATA, _STATS, _STATS, _LONG, _LONG, _LONG, _INT, _TEXTS, _LONG, _LONG, _DATA, _BYTE,
+    _TEXTS, _TEXT, _LONG, _TEXTS,
+)  # fmt: skip
+"""How each field of a `DataFileMeta`, in their order, is written and read."""
+_COLUMNS: Final = [
+    (one.name, 1 << 8 + i, *form) for i, (one, form) in enumerate(zip(fields(DataFileMeta), _FORMS, strict=True))
+]
+_VALUES: Final = attrgetter(*(name for name, *_ in _COLUMNS))
 
 
 # -- index files --------------------------------------------------------------------------------------
@@ -260,8 +235,13 @@ def encode_index_file(file: IndexFileMeta) -> bytes:
     covered = file.global_index
     if covered is not None and covered.source_meta is not None:
         raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
+    return encode_row(_INDEX[11], index_values(file))
+
+
+def index_values(file: IndexFileMeta) -> tuple[Any, ...]:
+    """The values that `index_file_of` takes, without the source metadata of a global index."""
     values = (file.index_type, file.file_name, file.file_size, file.row_count, file.deletions, file.external_path)
-    return encode_row(_INDEX[11], (*values, None if covered is None else covered[:-1]))
+    return *values, None if file.global_index is None else file.global_index[:-1]
 
 
 def decode_index_file(data: bytes, version: int) -> IndexFileMeta:

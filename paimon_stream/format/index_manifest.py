@@ -10,7 +10,7 @@ import fastavro
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, IndexManifestEntry
-from paimon_stream.format.file_rows import index_file_of
+from paimon_stream.format.file_rows import index_file_of, index_values
 from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 
@@ -48,24 +48,13 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression:
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    file = entry.file
+    *values, deletions, path, covered = index_values(entry.file)
+    ranges = None if deletions is None else [dict(zip(_RANGE, one, strict=True)) for one in deletions]
     # fastavro takes only lists as arrays.
-    covered = file.global_index and [list(one) if isinstance(one, tuple) else one for one in file.global_index[:-1]]
-    return {
-        "_VERSION": VERSION,
-        "_KIND": int(FileKind.ADD),
-        "_PARTITION": entry.partition,
-        "_BUCKET": entry.bucket,
-        "_INDEX_TYPE": file.index_type,
-        "_FILE_NAME": file.file_name,
-        "_FILE_SIZE": file.file_size,
-        "_ROW_COUNT": file.row_count,
-        "_DELETIONS_VECTORS_RANGES": None
-        if file.deletions is None
-        else [dict(zip(_RANGE, one, strict=True)) for one in file.deletions],
-        "_EXTERNAL_PATH": file.external_path,
-        "_GLOBAL_INDEX": covered and dict(zip(_COVERED, covered, strict=True)),
-    }
+    lists = covered and [list(one) if isinstance(one, tuple) else one for one in covered]
+    index = covered and dict(zip(_COVERED, lists, strict=True))
+    where = {"_VERSION": VERSION, "_KIND": int(FileKind.ADD), "_PARTITION": entry.partition, "_BUCKET": entry.bucket}
+    return where | dict(zip(_FILE, (*values, ranges, path, index), strict=True))
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:

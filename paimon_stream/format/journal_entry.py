@@ -114,15 +114,11 @@ def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
         messages=tuple(_checked(CommitMessage.deserialize(data, version), path) for data in messages),
         stage_uuids=tuple(map(str, body["stageUuids"])),
         abandoned=tuple(map(str, body["abandoned"])),
-        base=_ref_from_json(body["base"]),
-        newest=_ref_from_json(body.get("newest")),
+        base=None if body["base"] is None else _ref(body["base"]),
+        newest=None if body.get("newest") is None else _ref(body["newest"]),
         previous=previous and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
         overwrites=bool(body.get("overwrites", False)),
     )
-
-
-def _ref_from_json(node: dict[str, Any] | None) -> SnapshotRef | None:
-    return None if node is None else _ref(node)
 
 
 def _ref(node: dict[str, Any]) -> SnapshotRef:

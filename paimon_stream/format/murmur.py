@@ -1,6 +1,6 @@
 """The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3).
 
-The length of a row is a multiple of 8 bytes, so the hash has no tail. Results are signed, as in Java.
+The length of a row is a multiple of 8 bytes, so its hash has no tail. Results are signed, as in Java.
 """
 
 import struct
@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import InvalidData
 from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows
 
 _SEED: Final = 42
@@ -24,14 +23,12 @@ _SIGN: Final = 1 << 31
 Hashes = npt.NDArray[np.uint32]
 
 
-def hash_bytes(row: bytes) -> int:
-    """The hash of one row without arity. Raises `InvalidData` for bytes that are not 4-byte words."""
-    if len(row) % 4:
-        raise InvalidData(f"A row of {len(row)} bytes cannot be hashed: it is not made of 4-byte words.")
-    h = _SEED
-    for k in struct.unpack(f"<{len(row) // 4}I", row):
+def hash_bytes(data: bytes, seed: int = _SEED) -> int:
+    """The hash of one row without arity, or of any bytes."""
+    h, whole = seed, len(data) & ~3
+    for k in struct.unpack(f"<{whole // 4}I", data[:whole]):
         h = _round(h, k)
-    h ^= len(row)
+    h ^= _mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
     h = (h ^ h >> 16) * _FINAL_1 & _MASK
     h = (h ^ h >> 13) * _FINAL_2 & _MASK
     h ^= h >> 16
@@ -70,10 +67,13 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
 
 
 def _round(h: int, k: int) -> int:
-    k = k * _C1 & _MASK
-    k = (k << 15 | k >> 17) * _C2 & _MASK
-    h ^= k
+    h ^= _mixed(k)
     return ((h << 13 | h >> 19) & _MASK) * 5 + _ADDED & _MASK
+
+
+def _mixed(k: int) -> int:
+    k = k * _C1 & _MASK
+    return (k << 15 | k >> 17) * _C2 & _MASK
 
 
 def _rounds(h: Hashes, k: Hashes) -> None:

@@ -105,21 +105,22 @@ def _zstd_size(packed: bytes) -> int | None:
 
 class ByteCursor:
     """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number that
-    does not end. They are those of a footer; subclasses that read other bytes define their own."""
+    does not end. They are those of a footer; subclasses that read other bytes define their own. `cut_off` may say
+    where: `{size}` bytes at `{at}` of `{length}`."""
 
     cut_off: ClassVar[str] = "its footer is cut off"
     damaged: ClassVar[str] = "its footer is damaged"
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.raw = data
         self.at = 0
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes. Raises `FormatError`."""
         end = self.at + size
-        if size < 0 or end > len(self._data):
-            raise self._error(self.cut_off)
-        taken = self._data[self.at : end]
+        if size < 0 or end > len(self.raw):
+            raise self._error(self.cut_off.format(size=size, at=self.at, length=len(self.raw)))
+        taken = self.raw[self.at : end]
         self.at = end
         return taken
 
@@ -137,7 +138,7 @@ class ByteCursor:
 
     def varints(self) -> Iterator[int]:
         """All numbers up to the end. Raises `FormatError`."""
-        while self.at < len(self._data):
+        while self.at < len(self.raw):
             yield self.varint()
 
     def _error(self, why: str) -> FormatError:

@@ -187,15 +187,6 @@ def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[Colu
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 
-def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
-    """Whether a manifest with these partition statistics can have entries of this partition.
-
-    True if the statistics do not decide it. Raises `FormatError` for bytes that are not rows.
-    """
-    bounds = partition_bounds(types, stats)
-    return bounds is None or all(map(may_hold, types, bounds, deserialize_partition(types, partition)))
-
-
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
     """Whether a column with these statistics can have this value; True if they do not decide it."""
     if value is None:

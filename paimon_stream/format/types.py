@@ -106,6 +106,12 @@ class DataType:
         assert self.element is not None
         return (self.element, _COUNT) if self.key is None else (self.key, self.element)
 
+    @property
+    def items(self) -> "DataType":
+        """The type of the elements of an ARRAY."""
+        assert self.element is not None
+        return self.element
+
     def with_nullable(self, nullable: bool) -> "DataType":
         """The same type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
@@ -244,42 +250,41 @@ def _check_depth(depth: int) -> None:
         raise CorruptMetadata(f"A type is nested more than {DEEPEST} deep.")
 
 
-_END: Final = ""
-"""What follows the last token."""
-
-_TOKEN: Final = re.compile(r"\s*(`[^`]*`|[<>(),]|[^\s<>(),`]+|`)")
-"""One part of a type's text. The alternatives begin with different characters, so no text is read twice."""
+_NOT_NULL: Final = r"(?:\s*(NOT\s+)?NULL\b)?"
+_NUMBERS: Final = r"(?:\s*\(\s*([0-9]{1,10})\s*(?:,\s*([0-9]{1,10})\s*)?\))?"
+_ZONE: Final = r"(?:\s*(WITH\s+LOCAL|WITHOUT)\s+TIME\s+ZONE\b)?"
+_ATOMIC: Final = re.compile(rf"\s*(DOUBLE\s+PRECISION\b|[^\s<>(),`]+){_NUMBERS}{_ZONE}{_NOT_NULL}", re.IGNORECASE)
+_OPENED: Final = re.compile(r"\s*(ARRAY|MAP|MULTISET|ROW)\s*<", re.IGNORECASE)
+_CLOSED: Final = re.compile(rf"\s*>{_NOT_NULL}", re.IGNORECASE)
+_COMMA: Final = re.compile(r"\s*,")
+_NAME: Final = re.compile(r"\s*(`[^`]*`|[^\s<>(),`]+)")
 
 
 class _SqlType:
-    """The text of a type, read token by token."""
+    """The text of a type, read part by part."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [found[1] for found in _TOKEN.finditer(text.strip())]
         self._at = 0
 
     def whole(self, depth: int) -> "DataType":
         """The type that makes up the whole text. `depth` is the number of types around it."""
         made = self._type(depth)
-        if self._peek() != _END:
+        if self._text[self._at :].strip():
             raise self._wrong()
         return made
 
     def _type(self, depth: int) -> "DataType":
         _check_depth(depth)
-        keyword = self._next().upper()
-        if keyword in _NESTED_KEYWORDS and self._peek() == "<":
-            return self._nested(TypeRoot(keyword), depth + 1)
-        if self._takes("PRECISION"):
-            keyword += " PRECISION"
-        numbers = self._numbers()
-        is_local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
-        if not is_local:
-            self._takes("WITHOUT", "TIME", "ZONE")
-        return self._atomic(keyword, numbers, is_local)
+        if opened := self._next(_OPENED):
+            return self._nested(TypeRoot(opened[1].upper()), depth + 1)
+        keyword, precision, scale, zone, never = self._expect(_ATOMIC).groups()
+        keyword, numbers = " ".join(keyword.upper().split()), [int(one) for one in (precision, scale) if one]
+        if max(numbers, default=0) > MAX_LENGTH:
+            raise self._wrong()
+        return self._atomic(keyword, numbers, zone is not None and zone.upper() != "WITHOUT", never is None)
 
-    def _atomic(self, keyword: str, numbers: list[int], is_local: bool) -> "DataType":
+    def _atomic(self, keyword: str, numbers: list[int], is_local: bool, nullable: bool) -> "DataType":
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
         name = _ALIASES.get(keyword, keyword)
@@ -295,7 +300,7 @@ class _SqlType:
         elif numbers:
             precision = numbers[0]
         scale = numbers[1] if len(numbers) > 1 else 0
-        made = DataType(root=root, nullable=self._nullable(), precision=precision, scale=scale)
+        made = DataType(root=root, nullable=nullable, precision=precision, scale=scale)
         if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
             raise CorruptMetadata(f"Not a decimal type: {self._text!r:.200}.")
         if root in _WITH_PRECISION and made.precision > 9:
@@ -303,69 +308,32 @@ class _SqlType:
         return made
 
     def _nested(self, root: TypeRoot, depth: int) -> "DataType":
-        self._expect("<")
         key = element = None
         fields: list[DataField] = []
         if root is TypeRoot.ROW:
-            fields.append(self._field(0, depth))
-            while self._takes(","):
-                fields.append(self._field(len(fields), depth))
+            while not fields or self._next(_COMMA):
+                name = self._expect(_NAME)[1].strip("`")
+                fields.append(DataField(id=len(fields), name=name, type=self._type(depth)))
         else:
             if root is TypeRoot.MAP:
                 key = self._type(depth)
-                self._expect(",")
+                self._expect(_COMMA)
             element = self._type(depth)
-        self._expect(">")
-        return DataType(root=root, nullable=self._nullable(), key=key, element=element, fields=tuple(fields))
+        never = self._expect(_CLOSED)[1]
+        return DataType(root=root, nullable=never is None, key=key, element=element, fields=tuple(fields))
 
-    def _field(self, id_: int, depth: int) -> "DataField":
-        name = self._next()
-        if name in "<>(),`":
+    def _next(self, part: re.Pattern[str]) -> re.Match[str] | None:
+        """The part if it comes next. It is skipped then."""
+        found = part.match(self._text, self._at)
+        if found:
+            self._at = found.end()
+        return found
+
+    def _expect(self, part: re.Pattern[str]) -> re.Match[str]:
+        found = self._next(part)
+        if found is None:
             raise self._wrong()
-        return DataField(id=id_, name=name.strip("`"), type=self._type(depth))
-
-    def _numbers(self) -> list[int]:
-        if not self._takes("("):
-            return []
-        made = [self._number()]
-        if self._takes(","):
-            made.append(self._number())
-        self._expect(")")
-        return made
-
-    def _number(self) -> int:
-        digits = self._next()
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(digits) > MAX_LENGTH:
-            raise self._wrong()
-        return int(digits)
-
-    def _nullable(self) -> bool:
-        if self._takes("NOT", "NULL"):
-            return False
-        self._takes("NULL")
-        return True
-
-    def _takes(self, *words: str) -> bool:
-        """Whether these words come next, in any letter case. If so, they are skipped."""
-        end = self._at + len(words)
-        if tuple(one.upper() for one in self._tokens[self._at : end]) != words:
-            return False
-        self._at = end
-        return True
-
-    def _expect(self, token: str) -> None:
-        if not self._takes(token):
-            raise self._wrong()
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else _END
-
-    def _next(self) -> str:
-        token = self._peek()
-        if token == _END:
-            raise self._wrong()
-        self._at += 1
-        return token
+        return found
 
     def _wrong(self) -> CorruptMetadata:
         return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
@@ -380,8 +348,7 @@ def arrow_type(type_: "DataType") -> pa.DataType:
             unit = "ms" if type_.precision <= 3 else "us" if type_.precision <= 6 else "ns"
             return pa.timestamp(unit, tz="UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
         case TypeRoot.ARRAY:
-            assert type_.element is not None
-            return pa.list_(_arrow_field("element", type_.element))
+            return pa.list_(_arrow_field("element", type_.items))
         case TypeRoot.MAP | TypeRoot.MULTISET:
             key, value = type_.entry
             return pa.map_(_arrow_field("key", key.with_nullable(False)), _arrow_field("value", value))

@@ -1,13 +1,6 @@
 """What a committer does for its table after it has published: it creates automatic tags, and expires tags, partitions
-and snapshots.
-
-It never fails a commit, and it never delays the next one without a bound. It works in a thread of its own, at
-most one at a time, and a batch waits at most ten seconds for it. Unfinished work then continues beside the
-next batch, as expiry by any other process would. In an object store, where each request takes long, a batch
-does not wait, unless the table's options ask for that.
-
-A process that ends waits at most ten seconds for the expiries that it has begun. Otherwise a job that commits
-once and ends would never expire anything. A later run continues what was not done by then.
+and snapshots. It never fails a commit, and it never delays the next one, or the end of the process, without a bound.
+docs/architecture.md (What follows a commit) says who waits for it, and for how long.
 """
 
 import atexit
@@ -22,7 +15,7 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.consumers import write_consumer
-from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
@@ -65,7 +58,6 @@ class AfterCommit:
     _last: Snapshot | None = None
     _oldest: Snapshot | None = None
     _due: int = 0
-    _warned: bool = False
     _waiting_for: str | None = None
     _tag_names: TagNames | None = None
     _tags_due_at: str | None = None
@@ -124,14 +116,6 @@ class AfterCommit:
 
     def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
         """Whether snapshots may have to expire, as far as is known without a look."""
-        if changelog_outlives(table.options):
-            if not self._warned:
-                self._warned = True
-                _LOG.warning(
-                    "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
-                    table.location,
-                )
-            return False
         oldest = self._oldest
         return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
 

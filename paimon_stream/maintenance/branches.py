@@ -1,9 +1,7 @@
 """Branches: histories of their own over the files of one table (table-kinds.md §6).
 
-A branch is created from the schemas, or from a tag, and deleted with its metadata alone. The data files that only it
-used then count as orphans. While one of the two is at work, a note `_paimon_stream/branch-<name>` says so, and this
-release opens no such branch. The files are created and deleted in an order in which other engines can always read the
-branch. A run that was killed leaves the note, and the same call completes it.
+While a branch is made or deleted, a note `_paimon_stream/branch-<name>` says so, and this release opens no such branch.
+A run that was killed leaves the note, and the same call completes it.
 """
 
 from dataclasses import dataclass

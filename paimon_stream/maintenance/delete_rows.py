@@ -89,17 +89,15 @@ def _check(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
         raise UnsupportedFeature(
-            f"{table.location} has a primary key, and rows are deleted by their keys there. Append rows with these "
-            "keys and an operation column that says -D.",
-            table=table.location,
-        )
+            "has a primary key, and rows are deleted by their keys there. Append rows with these keys and an "
+            "operation column that says -D."
+        ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
         raise UnsupportedFeature(
-            f"{table.location} has no deletion vectors, and this release does not rewrite files to delete rows. "
-            f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
-            table=table.location,
+            "has no deletion vectors, and this release does not rewrite files to delete rows. Overwrite the "
+            f"partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
             option=DELETION_VECTORS.key,
-        )
+        ).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +150,10 @@ def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
             rows += batch.num_rows
     except pa.ArrowException as why:
         raise InvalidData(
-            f"{scan.table.location}: the condition {predicate.where} cannot be computed for a row of "
-            f"{file.file.file_name}: {str(why).splitlines()[0].rstrip('.')}. Nothing was deleted.",
-            table=scan.table.location,
+            f"the condition {predicate.where} cannot be computed for a row of {file.file.file_name}: "
+            f"{str(why).splitlines()[0].rstrip('.')}. Nothing was deleted.",
             file=file.file.file_name,
-        ) from None
+        ).of_table(scan.table.location) from None
     return np.concatenate(found)
 
 
@@ -177,11 +174,10 @@ class _DeleteSource:
         live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
         if gone := marked.keys() - live.keys():
             raise DeletedFiles(
-                f"{table.location}: others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
-                "to be deleted, each time that they were looked for. Nothing was deleted. Delete again later.",
-                table=table.location,
+                f"others have replaced {len(gone)} of the {len(marked)} data files whose rows were to be deleted, "
+                "each time that they were looked for. Nothing was deleted. Delete again later.",
                 files=tuple(sorted(name for *_, name in gone)),
-            )
+            ).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)
         vectors = index.vectors({name for *_, name in marked})
         scan = Scan(table=table, schema=table.schema, columns=(), snapshot=base.snapshot, files=(), vectors=vectors)

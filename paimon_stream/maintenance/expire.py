@@ -10,17 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import consumers
 from paimon_stream.maintenance.expire_run import Cleaner
-from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import (
-    CHANGELOG_NUM_RETAINED_MAX,
-    CHANGELOG_NUM_RETAINED_MIN,
-    CHANGELOG_TIME_RETAINED,
     CONSUMER_CHANGELOG_ONLY,
     SNAPSHOT_EXPIRE_LIMIT,
     SNAPSHOT_NUM_RETAINED_MAX,
@@ -36,7 +32,8 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.layout import EARLIEST_HINT, OWN_FOLDER, user_folder
+from paimon_stream.table.layout import OWN_FOLDER, user_folder
+from paimon_stream.table.option_rules import changelog_outlives, of_changelogs
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -51,14 +48,15 @@ PROTECTED_MILLIS: Final = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
-    """What expired. `snapshots` are ids, ascending. `files` counts deleted files by kind, and `left` those
-    that could not be deleted and stay as orphans. `impossible` counts the files to delete whose name, bucket
-    or partition the table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is
-    the oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete` is
-    false if a rollback began before the end."""
+    """What expired. `snapshots` are ids, ascending, and so are `changelogs`, which had outlived theirs. `files`
+    counts deleted files by kind, and `left` those that could not be deleted and stay as orphans. `impossible` counts
+    the files to delete whose name, bucket or partition the table cannot have; nothing was deleted for them, and
+    `verify` lists them. `earliest` is the oldest remaining snapshot, None in an empty table. In a dry run nothing was
+    deleted. `complete` is false if a rollback began before the end."""
 
     location: str
     snapshots: tuple[int, ...] = ()
+    changelogs: tuple[int, ...] = ()
     files: Mapping[str, int] = field(default_factory=dict, hash=False)
     left: int = 0
     impossible: int = 0
@@ -98,13 +96,11 @@ class Retention:
             least = min(least, most)
         if most < least:
             raise InvalidOption(
-                f"{table}: at most {most} snapshots are to be retained, but at least {least}. Nothing was "
-                f"deleted. Lower retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
-                f"({SNAPSHOT_NUM_RETAINED_MAX.key}).",
+                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. Lower "
+                f"retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max ({SNAPSHOT_NUM_RETAINED_MAX.key}).",
                 option=SNAPSHOT_NUM_RETAINED_MIN.key,
                 value=least,
-                table=table,
-            )
+            ).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(SNAPSHOT_TIME_RETAINED)
         else:
@@ -141,7 +137,6 @@ def expire_snapshots(
     """
     used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
-    _refuse_long_changelog(table, dry_run)
     limits = (retain_max, retain_min, older_than, max_deletes)
     retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
     if not dry_run:
@@ -159,6 +154,7 @@ def expire_snapshots(
     if end > earliest:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
+    changelogs: tuple[int, ...] = ()
     complete = True
     left_over: int | None = earliest
     try:
@@ -177,12 +173,15 @@ def expire_snapshots(
                 _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
                 complete = False
                 break
+        else:
+            changelogs = _expire_changelogs(table, cleaner, clock.now_millis(), newest)
     finally:
         if not dry_run:
             left_over = _write_earliest(snapshots, bool(gone))
     return ExpireReport(
         location=used.location,
         snapshots=tuple(gone),
+        changelogs=changelogs,
         files=dict(+cleaner.remover.removed),
         left=cleaner.remover.left,
         impossible=cleaner.remover.impossible,
@@ -209,33 +208,23 @@ def expiry_is_due(
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
-def changelog_outlives(options: Options) -> tuple[str, str] | None:
-    """The options by which the table keeps changelog longer than snapshots, that of the changelog first; None if it
-    does not. Expiry would have to copy snapshots to `changelog/` then, which this release does not do (R8.2)."""
-    pairs = (
-        (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
-        (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
-        (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
-    )
-    for longer, shorter in pairs:
-        if options.is_set(longer) and options.value(longer) > options.value(shorter):
-            return longer.key, shorter.key
-    return None
-
-
-def _refuse_long_changelog(table: Table, dry_run: bool) -> None:
-    outlives = changelog_outlives(table.options)
-    if outlives is not None:
-        longer, shorter = outlives
-        if not dry_run:  # notes of before the options were set so would refuse tags for ever
-            ExpiringNotes(table.storage).abandon(f"{longer!r} is above {shorter!r}")
-        raise UnsupportedFeature(
-            f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
-            f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "
-            f"it, or set {longer!r} no higher than {shorter!r}.",
-            table=table.location,
-            option=longer,
-        )
+def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot) -> tuple[int, ...]:
+    """Expires long-lived changelogs by the options of their own, and returns their ids. The newest one stays, as in
+    Java. Consumers always hold them back."""
+    store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
+    ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
+    if not ids or first is None:
+        return ()
+    options = of_changelogs(table.options)
+    most = options.value(SNAPSHOT_NUM_RETAINED_MAX)
+    end = _end(options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id)
+    gone: list[int] = []
+    for group in _groups(store, ids, min(end, ids[-1])):
+        cleaner.finish_changelogs(group[:-1], group[-1], first)
+        gone += [one.id for one in group[:-1] if cleaner.dry_run or not store.exists(one.id)]
+    if not cleaner.dry_run:
+        _write_earliest(store, bool(gone))
+    return tuple(gone)
 
 
 def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
@@ -245,7 +234,7 @@ def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: 
     end = min((latest - retention.least + 1, *ids[retention.limit :][:1]))
     if end <= earliest:
         return earliest
-    if not options.value(CONSUMER_CHANGELOG_ONLY):
+    if not (options.value(CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
         end = min((end, *consumers(snapshots.storage).values()))
     judged = [one for one in ids if lowest <= one < end]
     for some in in_groups(judged, AT_ONCE):
@@ -300,10 +289,10 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
 def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
     """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written, as in
     Java. Looks again after it has written, because a rollback may have restored an older snapshot."""
-    earliest = None
+    earliest, hint = None, f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
         before, earliest = earliest, next(iter(snapshots.ids()), None)
-        if earliest is None or earliest == before or not (moved or not snapshots.storage.exists(EARLIEST_HINT)):
+        if earliest is None or earliest == before or not (moved or not snapshots.storage.exists(hint)):
             break
-        snapshots.storage.write(EARLIEST_HINT, str(earliest).encode())
+        snapshots.storage.write(hint, str(earliest).encode())
     return earliest

@@ -1,58 +1,40 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are deleted,
-one after the other; only then are the tags read. After that, these are deleted in this order: the data files that the
-snapshots after the first, and the one that follows the group, deleted; the changelog files; the manifests, index files
-and statistics that the following snapshot does not use; the lists that named them; the notes. No file is deleted that a
-tag, a branch or a journal refers to. At the end EARLIEST is set.
-
-Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
-is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
-has gone. Files are deleted only while the group is gone and the next snapshot exists. If the last one's own
-file was deleted after a rollback to it, it is restored.
-
-So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
+At every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
 notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
-
-What lies below a gap in the ids is beside the lineage. It goes, but not the data files that it replaced.
-
-Why a group is as safe as its snapshots one by one:
-
-- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later ones exist.
-  So these are never deleted together. The look before each happens while the one before it is being deleted. It must
-  have begun within a minute, else it is repeated. A rollback to a snapshot of the group waits for notes of up to five
-  minutes, and all notes were written before the first look. So a rollback either sees them or is seen.
-- The tags are read when all of the group is gone. From then on nobody can tag any of it. A tag that exists
-  then protects its files from each step, as with a single snapshot.
-- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there do not use
-  it. The files of one step refer to nothing in the same step: a list goes after its manifests, and manifests after the
-  data files. So within a step the order does not matter, and a run that was killed finds what is left.
-- The look before a step holds for up to 1,000 files of it. What would make them needed again is a rollback
-  to the group, and their deletion takes seconds, not the five minutes for which it waits.
+docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import CorruptMetadata, FormatError
-from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import OtherBranches, live_entries, manifest_names, metadata_names
+from paimon_stream.maintenance.needed import (
+    ChangelogStore,
+    OtherBranches,
+    changelog_needs,
+    live_entries,
+    manifest_names,
+    metadata_names,
+)
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
+from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, parents
+from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
-from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
-from paimon_stream.table.lineage import rolled_back
+from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
+from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -98,6 +80,9 @@ class Cleaner:
         self.storage = table.storage
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
+        self.changelogs = ChangelogStore(self.storage)
+        self._outlives = changelog_outlives(table.options)
+        self._appended_stay = self._outlives and table.options.value(CHANGELOG_PRODUCER) == "none"
         self.manifests = ManifestStore(self.storage)
         self.branches = OtherBranches(self.storage, self.manifests)
         self._tags: dict[FileStat, Snapshot] = {}
@@ -138,14 +123,11 @@ class Cleaner:
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
-            for paths in in_groups(self._replaced_files(_linked([*gone, following]), resumed), _CHUNK):
-                self._remove("data", paths)
-            for paths in in_groups(self._changelog_files(gone), _CHUNK):
-                self._remove("changelog", paths)
-            self._clean_folders()
+            replaced = self._replaced_files(_linked([*gone, following]), gone if resumed else ())
+            self._remove_rows(replaced, () if self._outlives else gone)
             kept = self._names_kept(gone, following)
-            if kept is not None:
-                self._delete_metadata(gone, kept)
+            if kept is not None:  # of manifest lists, the third is the changelog's
+                self._delete_metadata(gone, kept, 0 if self._appended_stay else 2 if self._outlives else 3)
         except _HistoryChanged:
             return
         finally:
@@ -156,12 +138,49 @@ class Cleaner:
         if not self.dry_run:
             self.notes.drop(*(one.id for one in gone))
 
+    def finish_changelogs(self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot) -> None:
+        """Removes long-lived changelogs, and before them what only they need. `following` is the next one, `earliest`
+        the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
+        files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
+        self._changed, self._appended_stay = partial(_is_pinned, self.storage), False
+        try:
+            self.refresh_tags()
+            kept = self._names_kept(gone, earliest)
+            if kept is None:
+                return
+            kept |= changelog_needs(self.storage, self.manifests, following)[0]
+            pairs = pairwise([*gone, following])  # what lies beside the lineage may have replaced files that are live
+            linked = [one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False]
+            self._remove_rows(self._replaced_files(linked, gone), gone)
+            self._delete_metadata(gone, kept, 3)
+            self._remove("long-lived changelog", [self.changelogs.path(one.id) for one in gone])
+        except _HistoryChanged:
+            return
+        finally:
+            self._ahead.forget()
+
+    def _remove_rows(self, replaced: Iterator[str], gone: Sequence[Snapshot]) -> None:
+        """Removes data files, then the changelog files of some snapshots, then folders that are empty."""
+        for kind, found in (("data", replaced), ("changelog", self._changelog_files(gone))):
+            for paths in in_groups(found, _CHUNK):
+                self._remove(kind, paths)
+        self._clean_folders()
+
+    def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
+        """Writes the changelogs of a group that expires, but for what lies below a gap."""
+        pairs = [(one, after) for one, after in pairwise(group) if after.id == one.id + 1]
+        self.storage.together([partial(self.changelogs.keep, *pair) for pair in pairs])
+        if pairs:
+            self.storage.write(f"{CHANGELOG_FOLDER}/LATEST", str(pairs[-1][0].id).encode())
+
     def _remove_own(self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
         that this run removed. At the end it takes what is left in `lists` from their readers."""
         gone, mine = 0, []
         try:
             looked = self._look(group[0], newest)
+            if self._outlives and looked.is_history:
+                self._keep_changelogs(group)
             for one, following in pairwise(group):
                 if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
                     looked = self._look(one, newest)
@@ -255,6 +274,12 @@ class Cleaner:
         for one in neighbours:
             kept |= metadata_names(self.storage, self.manifests, one)
         live = self._live_names(neighbours)
+        ids = self.changelogs.ids()
+        nearest = next((place for place, one in enumerate(ids, 1) if one > tag.id), None)
+        for one in filter(None, map(self.changelogs.find, ids[:nearest])):  # what the tag and later ones share it has
+            names, files = changelog_needs(self.storage, self.manifests, one)
+            kept |= names
+            live.add(files)
         sets = (live, self._journal_names(), self.branches.live_names())
         gone = (
             path
@@ -263,10 +288,8 @@ class Cleaner:
             for path in self._paths(entry)
         )
         try:
-            for paths in in_groups(gone, _CHUNK):
-                self._remove("data", paths)
-            self._clean_folders()
-            self._delete_metadata([replace(tag, changelog_manifest_list=None)], kept)
+            self._remove_rows(gone, ())
+            self._delete_metadata([tag], kept, 2)
         except _HistoryChanged:
             _LOG.warning("%s: a rollback began, so files of a deleted tag stay as orphans.", self.storage.location)
 
@@ -340,11 +363,11 @@ class Cleaner:
 
     # -- what goes --------------------------------------------------------------------------------
 
-    def _replaced_files(self, followings: Sequence[Snapshot], resumed: bool) -> Iterator[str]:
+    def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,
-        is live."""
+        is live. An interrupted run may have deleted the lists of those in `gone`."""
         self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
-        deltas = [(one, self._delta(one, resumed and one is not followings[-1])) for one in followings]
+        deltas = [(one, self._delta(one, one in gone)) for one in followings]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
         self._ahead.expect((manifest_path(one.file_name), one.file_size) for metas in changed for one in metas)
         for one, metas in deltas:
@@ -383,17 +406,15 @@ class Cleaner:
                     entries = manifests.read(meta)
                 for entry in entries:
                     name = entry.file.file_name
-                    if entry.kind is FileKind.DELETE and name not in added and not protected(name):
+                    stays = self._appended_stay and entry.file.file_source != FileSource.COMPACT
+                    if entry.kind is FileKind.DELETE and not stays and name not in added and not protected(name):
                         yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The file and the files beside it. None for a file outside the table, which is kept, and for one
-        that the table cannot have."""
-        if entry.file.external_path is not None:
-            return
+        """The file and the files beside it. None for one that the table cannot have."""
         layout = self.table.layout
         try:
-            folder = layout.bucket_folder(entry.partition, entry.bucket)
+            folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)
         except FormatError as why:
             self.remover.pass_over(why)
             return
@@ -431,13 +452,14 @@ class Cleaner:
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
         for folder in emptied:
             self.remover.remove_uncounted(folder)
-            above.update(one for one in parents(folder) if one not in keep)
+            root, inner = split_root(folder)
+            above.update(root + one for one in parents(inner) if one not in keep)
         for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
             self.remover.remove_uncounted(folder)
 
-    def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str]) -> None:
+    def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str], lists_of_each: int) -> None:
         shared = self.branches.changelogs()
-        lists = [name for one in gone for name, _ in one.manifest_lists if name not in shared]
+        lists = [name for one in gone for name, _ in one.manifest_lists[:lists_of_each] if name not in shared]
         self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
             self._remove("manifest", paths)
@@ -468,12 +490,16 @@ class Cleaner:
         except CorruptMetadata:
             return
         for entry in entries:
-            if entry.file.file_name in kept or entry.file.external_path is not None:
+            if entry.file.file_name in kept:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
             except FormatError as why:
                 self.remover.pass_over(why)
+
+
+def _is_pinned(storage: Storage) -> bool:
+    return bool(read_pins(storage))
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:

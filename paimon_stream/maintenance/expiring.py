@@ -1,17 +1,8 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
 
-Expiry deletes a snapshot's own file first, reads the tags, and then deletes the files that only this snapshot
-needs. A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
-those files are deleted. The next run finds the note of a run that was killed, and finishes its work.
-
-Invariants:
-
-- A note is acted upon only if the history is still the one in which it was written: the following snapshot exists with
-  the same nonce, and no snapshot is below it. Or it has a note itself that is acted upon, because snapshots expire in
-  groups. Otherwise (after a rollback, or if another engine has expired further) the files stay as orphans.
-- While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end. A
-  note with a time that is as far in the future is not young: its clock was set back, or it is a copy.
-- A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as orphans.
+A note holds the content of the snapshot's file, names the snapshot that followed, and exists until the files are
+deleted that only this snapshot needs. The next run finds the note of a run that was killed, and finishes its work.
+docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves.
 """
 
 import logging
@@ -81,18 +72,6 @@ class ExpiringNotes:
         """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
         for path, why in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
             _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, why)
-
-    def abandon(self, why: str) -> None:
-        """Removes the notes of interrupted expiries that may not be finished here. Those of newer releases
-        stay. Raises `StorageError`."""
-        for snapshot_id, _ in self.written():
-            try:
-                self._read(snapshot_id)
-            except UnknownVersion:
-                continue
-            except CorruptMetadata:
-                pass
-            self._give_up(snapshot_id, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run of them

@@ -1,11 +1,6 @@
 """Fast forward: main becomes what a branch is (table-kinds.md §6).
 
-It rolls main back to the newest snapshot that the branch has, too, and then adds the later ones, the oldest
-first. So readers of main see states that main or the branch had, whenever it is killed, and the same call completes
-it. If they share no snapshot, all of main's go, and the branch's oldest is restored.
-
-An expiry of the branch may be at work meanwhile. It reads what main needs after it has removed a snapshot's own file
-(`expire_run.py`). So each snapshot that was added to main is safe if it is still there in the branch afterwards.
+Readers of main see states that main or the branch had, whenever it is killed, and the same call completes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -157,7 +152,6 @@ class _Forward:
 
     def _contended(self, why: str) -> CommitContended:
         return CommitContended(
-            f"{self.main.location} was not forwarded to the end: {why}. It is in a state that the branch had. Stop the "
-            "writers of both, and run fast_forward again.",
-            table=self.main.location,
-        )
+            f"was not forwarded to the end: {why}. It is in a state that the branch had. Stop the writers of both, "
+            "and run fast_forward again."
+        ).of_table(self.main.location, subject=True)

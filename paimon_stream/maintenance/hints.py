@@ -1,11 +1,7 @@
-"""The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair (semantics.md §2.4), and what they prove.
+"""The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove (semantics.md §2.4).
 
-This package trusts a hint only if its snapshot proves it. Java trusts a LATEST that names a missing snapshot
-without a successor, and then fails on the whole table. So a wrong hint is worth repairing.
-
-Snapshots may also vanish in another way than by expiry or rollback. Both of these always leave a newest snapshot, and
-a hint that is not beyond it. Without its snapshots a table looks empty and all its files look unused. So code that
-removes files must ask `lost_history` first, and delete nothing in doubt.
+Without its snapshots a table looks empty and all its files look unused. So code that removes files must ask
+`lost_history` first, and delete nothing in doubt.
 """
 
 from dataclasses import dataclass

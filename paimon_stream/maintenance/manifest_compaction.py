@@ -1,11 +1,8 @@
 """Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of
 every commit, with its thresholds at one.
 
-Invariants: the live files are the same before and after. If nothing would change, nothing is published. The
-snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (with a stream's own user,
-all of its batches would seem to be committed, R1.2). It keeps what its base has, including the properties, as
-in Java. But it leaves out the properties in which a stream identifies itself and describes its batch, because
-this snapshot belongs to no batch. Expiry removes the old manifests.
+Invariants: the live files are the same before and after. If nothing would change, nothing is published. The snapshot
+is under a user that nobody else has: with that of a stream, all of its batches would seem to be committed (R1.2).
 """
 
 from dataclasses import dataclass, field

@@ -1,24 +1,24 @@
 """What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data files."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
 from paimon_stream.format.avro_records import read_records
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.entries import FileIdentity, FileKind, FileSource, ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.pins import Pin
-from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.base import FileStat, PutResult, Storage
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
-from paimon_stream.table.layout import TAG_FOLDER, manifest_path
+from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path
 from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import CHANGELOG_FOLDER, NameSet, list_roots
+from paimon_stream.table.references import NameSet, list_roots
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -83,8 +83,8 @@ def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> No
     """Checks that the lists and manifests of a snapshot can be read, and that its data files exist. With
     `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
     for entry in live_entries(ManifestStore(table.storage), snapshot):
-        if data and entry.file.external_path is None:
-            table.storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        if data:
+            table.storage.stat(table.layout.file_of(entry))
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
@@ -105,11 +105,10 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
-            f"{snapshots.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
-            f"on it: a paused writer created it again after its id had expired. Nothing was changed.{later}",
-            table=snapshots.location,
+            f"snapshot {wanted.id} is no part of the table. The next one was not built on it: a paused writer created "
+            f"it again after its id had expired. Nothing was changed.{later}",
             snapshot=wanted.id,
-        )
+        ).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
@@ -118,15 +117,41 @@ def without_changelog(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, **gone)  # type: ignore[arg-type]
 
 
+class ChangelogStore(SnapshotStore):
+    """The changelogs that outlive their snapshots: what the files of expired snapshots held (semantics.md §8)."""
+
+    folder = CHANGELOG_FOLDER
+
+    def keep(self, snapshot: Snapshot, following: Snapshot) -> None:
+        """Writes the changelog of a snapshot that expires. Another one with its id, which a rollback did not find, goes
+        if the snapshot is part of the table. Else a paused writer created the snapshot again. Raises `StorageError`."""
+        differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
+        if differs and in_lineage(SnapshotStore(self.storage), snapshot, following):
+            self.storage.write(self.path(snapshot.id), encode_snapshot(snapshot))
+
+
+def changelog_needs(storage: Storage, manifests: ManifestStore, changelog: Snapshot) -> tuple[set[str], set[str]]:
+    """The names of the metadata that a long-lived changelog has, and of the data files whose rows are its changes.
+    What has expired is left out. Raises `CorruptMetadata` for a broken list, `StorageError`."""
+    names = {name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))}
+    files: set[str] = set()
+    if changelog.changelog_manifest_list is None:  # else they are in files of their own, which nobody else has
+        with suppress(CorruptMetadata):
+            for entry in (entry for meta in manifests.delta(changelog) for entry in manifests.read(meta)):
+                if entry.kind is FileKind.ADD and entry.file.file_source != FileSource.COMPACT:
+                    files.update((entry.file.file_name, *entry.file.extra_files))
+    return names, files
+
+
 def tag_names(storage: Storage) -> list[str]:
     """The names of all tags."""
     return [name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG)]
 
 
 class OtherBranches:
-    """The snapshots and tags of all branches but one, and of main if it is another one. The branches share all files,
-    and nothing that one of these needs may be deleted. What was found once stays, though it may expire meanwhile.
-    `metadata` are the names of files that they need."""
+    """The snapshots, tags and long-lived changelogs of all branches but one, and of main if it is another one. The
+    branches share all files, and nothing that one of these needs may be deleted. What was found once stays, though it
+    may expire meanwhile. `metadata` are the names of files that they need."""
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
         self._storage, self._manifests = storage, manifests
@@ -140,13 +165,18 @@ class OtherBranches:
         """Reads those that are new. Raises `CorruptMetadata`, `StorageError`."""
         for root in list_roots(self._storage, others=True):
             stat = root.stat
-            if root.folder == CHANGELOG_FOLDER or stat in self._found:
+            if stat in self._found:
                 continue
             with self._unless_gone(stat):
                 snapshot = decode_snapshot(self._whole.read(stat.path, MOST_JSON), stat.path)
-                self.metadata |= metadata_names(self._storage, self._manifests, snapshot)
+                if root.folder == CHANGELOG_FOLDER:
+                    names, files = changelog_needs(self._storage, self._manifests, snapshot)
+                    self.metadata |= names
+                    self._live.add(files)
+                else:
+                    self.metadata |= metadata_names(self._storage, self._manifests, snapshot)
+                    self._unread.add(stat)
                 self._found[stat] = (root.branch + root.folder, snapshot)
-                self._unread.add(stat)
 
     def live_names(self) -> NameSet:
         """The names of all data files and extra files that are live in one of them. Of a snapshot that was built on

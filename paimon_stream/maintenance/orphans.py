@@ -1,22 +1,8 @@
 """Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md §8).
 
-In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of
-buckets and partitions are searched (`searched_folders.py`).
-
-A file that may still become part of the table is never removed:
-
-1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file that is
-   committed in the meantime is either young, or in a journal.
-2. Candidates are older than the cutoff, by the storage's own clock if that is behind the local one. Their age
-   is checked again just before each is deleted.
-3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
-   they reuse prepared files only with a journal, whose files are never candidates.
-4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look unused.
-
-Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them. All files
-of a group are looked at before the first of them is deleted. That is no weaker than a look before each: what
-makes a candidate safe to delete is its age, which the seconds between cannot take away. Only a file that is
-written again is young, and names are used once.
+In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of buckets and
+partitions are searched (`searched_folders.py`). docs/architecture.md (How orphans are removed) says why no file is
+removed that may still become part of the table.
 """
 
 import logging
@@ -42,9 +28,10 @@ from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
-from paimon_stream.table.layout import OWN_FOLDER, SNAPSHOT_FOLDER
-from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, histories, name_hash
+from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.references import References, branches, histories, name_hash
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -64,9 +51,9 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
     """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
-    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most `max_paths` of
-    them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
-    `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
+    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, or whole for files outside it, at
+    most `max_paths` of them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were
+    read, `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
     the paths, at most `max_paths` of them, that were left without a look inside: symbolic links, and folders
     that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
 
@@ -119,8 +106,9 @@ def remove_orphan_files(
             refuse_while_pinned(one, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
-        by_storage = _storage_clock(used, running)
-        now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
+        for root in ("", *table.layout.roots):
+            by_storage = _storage_clock(used, running, root)
+            now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
         table=table, runtime=running, cutoff=now - age, dry_run=dry_run, max_paths=max_paths, progress=progress
     ).run()
@@ -130,20 +118,18 @@ def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
         raise InvalidOption(
-            f"{location}: older_than is {older_than!s}, less than an hour: files that a writer is about to "
-            "commit would count as orphans. Nothing was deleted. Give an age of an hour or more, longer "
-            "than your longest batch takes.",
+            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would count as "
+            "orphans. Nothing was deleted. Give an age of an hour or more, longer than your longest batch takes.",
             option="older_than",
             value=str(older_than),
-            table=location,
-        )
+        ).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
-def _storage_clock(storage: Storage, runtime: Runtime) -> int | None:
-    """The time in epoch milliseconds by the clock that gives files their modification times. None if not even
-    an empty file has space; deleting must work then, too."""
-    path = f"{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
+def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
+    """The time in epoch milliseconds by the clock that gives files below `root` their times. None if not even an empty
+    file has space; deleting must work then, too."""
+    path = f"{root}{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
     try:
         storage.write(path, b"")
         return storage.stat(path).modified_millis
@@ -199,12 +185,10 @@ class _Cleaner:
             if why is None:
                 continue
             raise CorruptMetadata(
-                f"{history.location}: {why}. Snapshots seem to be lost, and then the files of their "
-                "rows would count as orphans. Nothing was deleted. Restore the snapshot files from a "
-                "backup; if only the hint is wrong, run repair-hints.",
+                f"{why}. Snapshots seem to be lost, and then the files of their rows would count as orphans. Nothing "
+                "was deleted. Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints.",
                 path=f"{history.location}/{SNAPSHOT_FOLDER}",
-                table=history.location,
-            )
+            ).of_table(history.location)
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
@@ -257,8 +241,9 @@ class _Cleaner:
                 for stat in self._old(files_of(self.storage, f"{branch}{kind}")):
                     if not stat.name.startswith(prefix) and stat.name not in _HINTS:
                         yield kind, stat
-        for stat in self._old(self.storage.list_files(OWN_FOLDER, _CLOCK)):
-            yield "stream", stat
+        for root in ("", *self.table.layout.roots):
+            for stat in self._old(self.storage.list_files(f"{root}{OWN_FOLDER}", _CLOCK)):
+                yield "stream", stat
         for branch in branches(self.storage):
             for user in ("", *self.storage.list_folders(f"{branch}{OWN_FOLDER}")):
                 folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")
@@ -298,7 +283,7 @@ class _Cleaner:
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
                 if len(self.paths) < self.max_paths:
-                    self.paths.append(stat.path)
+                    self.paths.append(shown(stat.path))
             self.progress("orphans", sum(self.files.values()), None)
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:

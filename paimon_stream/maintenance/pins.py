@@ -1,22 +1,7 @@
 """Pins: the tags by which a rollback keeps its target, and by which everything else that deletes knows of it.
 
-A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. Every engine keeps the files of
-a tag. While a pin exists, the commands of this package that delete (expiry, another rollback, deletion of
-tags, orphan removal) begin nothing new.
-
-Invariants:
-
-- After a rollback has written its pin, it looks again whether its target still exists. A command that deletes
-  the target's files deletes the target first, and looks for tags and pins after that. So either the rollback
-  sees that the target is gone and withdraws its pin, or the other command sees the pin.
-- From then on all files of the target stay as long as the pin does. So the rollback can restore the target's
-  snapshot from it at any time.
-- Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its own.
-- A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its own, and completes
-  it. One to another target is refused, unless it is asked to take over. A rollback whose pin is gone stops.
-- A pin that cannot be read refuses everything until a rollback takes over.
-- On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
-- Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as later tags.
+A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it exists, the commands of this
+package that delete begin nothing new. docs/architecture.md (How a rollback keeps its target) has the invariants.
 """
 
 import datetime as dt
@@ -92,14 +77,12 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | N
         which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
         cure = f"roll back to {which}, or to another, with take_over"
     return CommitContended(
-        f"{storage.location}: a rollback {named} is under way or was interrupted, so {doing}. "
-        f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. Otherwise {cure} "
-        "(--take-over), which gives up every other one.",
-        table=storage.location,
+        f"a rollback {named} is under way or was interrupted, so {doing}. It began at {since:%Y-%m-%dT%H:%M:%SZ}. If "
+        f"it still runs, wait for its end. Otherwise {cure} (--take-over), which gives up every other one.",
         snapshot=target,
         path=pin.path,
         since_millis=pin.millis,
-    )
+    ).of_table(storage.location)
 
 
 def refuse_while_pinned(storage: Storage, doing: str) -> None:

@@ -65,10 +65,9 @@ def rebuild_index(
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
         raise UnsupportedFeature(
-            f"{table.location} has no hash index, because only tables with a primary key and dynamic buckets "
-            f"({BUCKET.key} = -1) have one, so there is nothing to rebuild.",
-            table=table.location,
-        )
+            f"has no hash index, because only tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have "
+            "one, so there is nothing to rebuild."
+        ).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
     for tried in count():
@@ -163,12 +162,11 @@ class _Rebuild:
             buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
             where = self.table.layout.partition(partition) or "()"
             raise CorruptMetadata(
-                f"{self.table.location}: {len(twice):,} keys of partition {where} have rows in several of the buckets "
-                f"{buckets}, so readers return them twice, and no index is right. Nothing was written. Overwrite the "
-                "partition with the right rows, which makes its index, too; then run this again.",
-                table=self.table.location,
+                f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}, so readers "
+                "return them twice, and no index is right. Nothing was written. Overwrite the partition with the "
+                "right rows, which makes its index, too; then run this again.",
                 partition=where,
-            )
+            ).of_table(self.table.location)
         present = {bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})}
         every = {one: (keys.get(one, NO_HASHES), present.get(one)) for one in sorted(keys.keys() | present.keys())}
         with_old = {bucket: np.union1d(own, NO_HASHES if old is None else old) for bucket, (own, old) in every.items()}
@@ -225,5 +223,5 @@ class _Rebuild:
             if there:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
-                raise IndexConflict(f"{table.location}: somebody else has written {path}.", table=table.location)
+                raise IndexConflict(f"somebody else has written {path}.").of_table(table.location)
         return None

@@ -1,13 +1,7 @@
 """Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
-Later snapshots, tags and long-lived changelogs are removed. Their data files and manifests stay until orphan
-files are removed, because a paused writer may still publish on top of them. The hint LATEST is removed before
-anything else and written last. Without it every engine lists the snapshots and takes the newest, but Java
-trusts a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot is removed first, so at
-every moment the table is in a state that it had before, and a killed rollback can be repeated.
-
-A pin keeps the target meanwhile (`pins.py`). Before each deletion the rollback looks whether the pin and the
-target still exist. It restores a target that has expired, and stops if its pin is gone.
+At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
+target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps.
 
 A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
 does not replay batches that it recorded as done.
@@ -21,7 +15,7 @@ from typing import Final
 from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import without_changelog
+from paimon_stream.maintenance.needed import ChangelogStore, without_changelog
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
@@ -29,11 +23,11 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import (
+    CHANGELOG_FOLDER,
     EARLIEST_HINT,
     LATEST_HINT,
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
-    id_in_name,
     snapshot_path,
     tag_path,
 )
@@ -43,7 +37,6 @@ from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS: Final = 10
-_CHANGELOG: Final = "changelog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +149,10 @@ class _Rollback:
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(
-                f"{self.storage.location}: the rollback to snapshot {self.kept.id} stopped, because another "
-                f"one has taken over. {gone} Look at the table before you roll back again.",
-                table=self.storage.location,
+                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {gone} Look at "
+                "the table before you roll back again.",
                 snapshot=self.kept.id,
-            )
+            ).of_table(self.storage.location)
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -194,11 +186,10 @@ class _Rollback:
                 self.storage.delete(snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
         raise CommitContended(
-            f"{self.storage.location} could not be rolled back to snapshot {self.kept.id}: a writer keeps "
-            "committing. Stop it, and roll back again. Until then nothing expires.",
-            table=self.storage.location,
+            f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. Stop it, and roll back "
+            "again. Until then nothing expires.",
             snapshot=self.kept.id,
-        )
+        ).of_table(self.storage.location, subject=True)
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
@@ -225,23 +216,24 @@ class _Rollback:
         return [name for name, one in read_tags(self.storage).items() if one.id > self.kept.id]
 
     def _later_changelogs(self) -> tuple[int, ...]:
-        return tuple(one for one in _changelogs(self.storage) if one > self.kept.id)
+        return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
 
     def _remove_changelogs(self) -> None:
         """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first;
         it is −1 if none is left."""
         if not self.changelogs:
             return
-        left = [one for one in _changelogs(self.storage) if one not in self.changelogs]
-        self._write_hint(f"{_CHANGELOG}/LATEST", max(left, default=-1))
+        store = ChangelogStore(self.storage)
+        left = [one for one in store.ids() if one not in self.changelogs]
+        self._write_hint(f"{CHANGELOG_FOLDER}/LATEST", max(left, default=-1))
         for one in reversed(self.changelogs):
             self._look()
-            self.storage.delete(f"{_CHANGELOG}/{_CHANGELOG}-{one}")
+            self.storage.delete(store.path(one))
 
 
 def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
-    for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, _CHANGELOG):
+    for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, CHANGELOG_FOLDER):
         if storage.is_link(folder):
             raise StorageError(
                 f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
@@ -249,9 +241,3 @@ def _refuse_links(storage: Storage) -> None:
                 path=f"{storage.location}/{folder}",
                 table=storage.location,
             )
-
-
-def _changelogs(storage: Storage) -> list[int]:
-    prefix = f"{_CHANGELOG}-"
-    found = (id_in_name(stat.name, prefix) for stat in storage.list_files(_CHANGELOG, prefix))
-    return sorted(one for one in found if one is not None)

@@ -54,11 +54,8 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
                 return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
     raise NotFound(
-        f"{storage.location} has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list "
-        "the existing ones.",
-        table=storage.location,
-        target=target,
-    )
+        f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones.", target=target
+    ).of_table(storage.location, subject=True)
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
@@ -126,12 +123,10 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
         runtime.clock.sleep(_WAIT_SECONDS)
         expiring = notes.youngest_from(snapshot_id, now_millis)
     raise CommitContended(
-        f"{storage.location}: snapshot {expiring} is being expired, or its expiry was interrupted within the "
-        f"last five minutes, so the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. "
-        "Try again in a few minutes.",
-        table=storage.location,
+        f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes, so the "
+        f"rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes.",
         snapshot=snapshot_id,
-    )
+    ).of_table(storage.location)
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
@@ -141,12 +136,10 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: i
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
         raise CommitContended(
-            f"{snapshots.location}: an expiry is in progress or was interrupted, and only a tag keeps snapshot "
-            f"{target.snapshot.id}, so the rollback to it was not begun. Nothing was changed. Run "
-            "expire_snapshots, then roll back again.",
-            table=snapshots.location,
+            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {target.snapshot.id}, so the "
+            "rollback to it was not begun. Nothing was changed. Run expire_snapshots, then roll back again.",
             snapshot=target.snapshot.id,
-        )
+        ).of_table(snapshots.location)
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
@@ -163,11 +156,8 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
         except NotFound:
             pass
         what = f"{target.kept_by} was deleted or replaced"
-    raise NotFound(
-        f"{storage.location}: {what} meanwhile. Nothing was changed. Take another target.",
-        table=storage.location,
-        snapshot=wanted.id,
-    )
+    text = f"{what} meanwhile. Nothing was changed. Take another target."
+    raise NotFound(text, snapshot=wanted.id).of_table(storage.location)
 
 
 def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]) -> None:
@@ -188,11 +178,10 @@ def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: 
         if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
         raise NotFound(
-            f"{table.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "
-            f"{why} Nothing was changed. {cure}",
-            table=table.location,
+            f"snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: {why} Nothing was changed. "
+            f"{cure}",
             snapshot=wanted.id,
-        ) from None
+        ).of_table(table.location) from None
 
 
 def _withdraw(storage: Storage, path: str) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
 from paimon_stream.storage.base import FileStat, Storage, files_of
+from paimon_stream.storage.external import split_root
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
 _MOST_KNOWN: Final = 10_000
@@ -39,14 +40,15 @@ class SearchedFolders:
 
     def buckets(self) -> Iterator[str]:
         """The folders of all buckets of all partitions. Raises `StorageError`."""
-        start = self.layout.directory
-        if not (start and self.skips_link(start)):
-            yield from self._below(start, self.layout.partition_keys)
+        for root in ("", *self.layout.roots):
+            start = f"{root}{self.layout.directory}".rstrip("/")
+            if not (self.layout.directory and self.skips_link(start)):
+                yield from self._below(start, self.layout.partition_keys)
 
     def pages(self, kind: str, folder: str) -> Iterator[list[FileStat]]:
         """The files, also hidden ones, of a folder that `all` found, and of the searched folders below it.
         Raises `StorageError`."""
-        if self.storage.has_folders:
+        if self.storage.has_folders and not split_root(folder)[0]:
             yield files_of(self.storage, folder)
             return
         for page in self.storage.list_below(folder):
@@ -56,22 +58,19 @@ class SearchedFolders:
         """Whether the files of a folder without folders of its own are searched."""
         found = self._known.get(folder)
         if found is None:
-            parts = folder[len(self.layout.directory) :].lstrip("/").split("/")
-            found = self._judged(parts, folder) if kind == "data" else folder == listed
+            found = self.layout.holds(f"{folder}/file") if kind == "data" else folder == listed
+            if kind == "data" and not found:
+                self._note(folder[len(self.layout.directory) :].lstrip("/").split("/"), folder)
             if len(self._known) < _MOST_KNOWN:
                 self._known[folder] = found
         return found
 
-    def _judged(self, parts: Sequence[str], folder: str) -> bool:
+    def _note(self, parts: Sequence[str], folder: str) -> None:
         *partitions, bucket = parts
         keys = self.layout.partition_keys
-        named = [is_partition_folder(*one) for one in zip(partitions, keys, strict=False)]
-        if len(partitions) == len(keys) and all(named) and is_bucket_folder(bucket):
-            return True
         is_partition = len(parts) <= len(keys) and is_partition_folder(bucket, keys[len(partitions)])
         if not is_partition and ("=" in bucket or bucket.startswith("bucket-")):
             self._skip(folder)
-        return False
 
     def skips_link(self, path: str) -> bool:
         """Whether the path is a symbolic link or lies behind one; it is then among the skipped."""

@@ -84,10 +84,8 @@ def create_tag(
     kept_by = _tags_of(used, snapshot, known)
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
-            f"{used.location} already has a tag {name!r}. Take another name, or delete that tag.",
-            path=tag_path(name),
-            table=used.location,
-        )
+            f"already has a tag {name!r}. Take another name, or delete that tag.", path=tag_path(name)
+        ).of_table(used.location, subject=True)
     if not snapshots.stands(snapshot):
         refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
         if refused is not None:
@@ -207,7 +205,7 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
         )
     else:
         return
-    raise InvalidOption(f"{location}: {why}", option="name", value=name, table=location)
+    raise InvalidOption(why, option="name", value=name).of_table(location)
 
 
 def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
@@ -215,9 +213,7 @@ def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
     if snapshot_id is None:
         latest = snapshots.latest()
         if latest is None:
-            raise NotFound(
-                f"{storage.location} has no snapshot yet, so there is nothing to tag.", table=storage.location
-            )
+            raise NotFound("has no snapshot yet, so there is nothing to tag.").of_table(storage.location, subject=True)
         return latest
     found = snapshots.find(snapshot_id)
     if found is None:
@@ -246,11 +242,10 @@ def _why_not_whole(
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
-            f"{storage.location}: an expiry is in progress or was interrupted, and only tags keep snapshot "
-            f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
-            table=storage.location,
+            f"an expiry is in progress or was interrupted, and only tags keep snapshot {snapshot.id}. Nothing was "
+            "tagged. Run expire_snapshots, then create the tag again.",
             snapshot=snapshot.id,
-        )
+        ).of_table(storage.location)
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):

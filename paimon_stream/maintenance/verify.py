@@ -1,18 +1,17 @@
 """Verifying a table: everything that its snapshots and tags state is compared with what exists.
 
-Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
-storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
-once (by `verify_newest` and `check_hash_index` once more), every folder is listed once, and data files are opened
-only for the sample. Memory: a few dozen bytes per manifest entry, none for their texts.
-
-The codes of findings are stable. `verify_beside`, `verify_files`, `verify_manifests`, `verify_newest`,
-`verify_history` and `verify_sample` have the checks of their parts.
+Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing storage raises.
+Snapshots that expire or are rolled back during the check are skipped. Every manifest is read once (those of the newest
+snapshot once more), every folder is listed once, and data files are opened only for the sample. Memory: a few dozen
+bytes per manifest entry, none for their texts. The codes of findings are stable. `verify_beside`, `verify_files`,
+`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.replay import NONE, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
-from paimon_stream.maintenance.verify_files import Inventory
+from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_history import (
     Root,
     check_consumers,
@@ -33,6 +32,7 @@ from paimon_stream.maintenance.verify_history import (
     check_line,
     check_pins,
     check_schemas,
+    read_numbered,
     read_roots,
 )
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
@@ -42,13 +42,14 @@ from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.together import AT_ONCE
-from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.layout import CHANGELOG_FOLDER, manifest_path
 from paimon_stream.table.manifests import expect_manifests
 from paimon_stream.table.table import Table
 
 DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
 
+_T = TypeVar("_T")
 _SHOWN: Final = 20
 
 
@@ -80,7 +81,9 @@ def verify(
         rng=(runtime or system()).rng,
         sample=sample,
     )
-    live = _HistoryCheck(shelf=shelf).check(roots, progress)
+    history = _HistoryCheck(shelf=shelf)
+    live = history.check(roots, progress)
+    history.check_changelogs()
     check_levels(table, found)
     check_live_keys(table, sample, found)
     check_row_ids(table, found)
@@ -125,16 +128,7 @@ class _HistoryCheck:
                 some = [one.snapshot for one in roots[done : done + AT_ONCE]]
                 expect_manifests(self.shelf.ahead, some, self.shelf.facts)
             follows = not root.is_tag and before == root.snapshot.id - 1  # only then can a merge be judged
-            known = frozenset(self.shelf.facts)
-            outer, own = self.found, Findings()
-            self.shelf.found = own
-            state = self._root(root, state if follows else None)
-            self.shelf.found = outer
-            if not own.is_empty and not self.shelf.storage.exists(root.path):
-                own.clear()  # the snapshot expired while it was read
-                self.shelf.forget(known)
-                state = None
-            outer.absorb(own)
+            state = self._while_there(root, partial(self._root, root, state if follows else None))
             if not root.is_tag:
                 newest = None if state is None else state.live
                 before = root.snapshot.id
@@ -144,6 +138,33 @@ class _HistoryCheck:
             self._check_bucket_counts(line[-1], self.facts)
             self._check_sequences(self.facts, newest)
         return newest
+
+    def check_changelogs(self) -> None:
+        """Checks that what long-lived changelogs need exists: their changes, which may be the files of their delta."""
+        for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
+            one = root.snapshot
+            if one.changelog_manifest_list is None:
+                if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(
+                    manifest_path(one.delta_manifest_list)
+                ):
+                    continue  # it changed no row, or the table has its changes in the changelogs of other snapshots
+                one = replace(one, changelog_manifest_list=one.delta_manifest_list, changelog_record_count=None)
+                root = replace(root, snapshot=one)
+            self._while_there(root, partial(self._check_changelog, root))
+
+    def _while_there(self, root: Root, check: Callable[[], _T]) -> _T | None:
+        """What a check returns. If the root has expired meanwhile, that is None, and nothing was found."""
+        known = frozenset(self.shelf.facts)
+        outer, own = self.found, Findings()
+        self.shelf.found = own
+        result: _T | None = check()
+        self.shelf.found = outer
+        if not own.is_empty and not self.shelf.storage.exists(root.path):
+            own.clear()
+            self.shelf.forget(known)
+            result = None
+        outer.absorb(own)
+        return result
 
     def _root(self, root: Root, state: _State | None) -> _State | None:
         snapshot = root.snapshot
@@ -231,7 +252,7 @@ class _HistoryCheck:
         if said is not None and said != counted:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids for one in facts)])))
+        self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)])))
 
     # -- what the files are -----------------------------------------------------------------------
 

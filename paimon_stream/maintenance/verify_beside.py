@@ -69,8 +69,6 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
     indexes = Counter((one.partition, one.bucket) for one in entries if one.file.index_type == HASH)
     for entry in entries:
         found.checked["index files"] += 1
-        if entry.file.external_path is not None:
-            continue
         try:
             index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
         except FormatError as wrong:
@@ -131,7 +129,7 @@ def check_hash_index(newest: Root, shelf: Shelf) -> None:
         found.error("hash-index-missing", text, folder, REBUILD)
     indexes: dict[bytes, dict[int, IndexFileMeta]] = {}
     for one in entries:
-        if one.file.index_type == HASH and one.file.external_path is None:
+        if one.file.index_type == HASH:
             indexes.setdefault(one.partition, {})[one.bucket] = one.file
     for partition, files in indexes.items():
         hashes = {}

@@ -1,22 +1,32 @@
-"""A compact inventory of a table's folders: does a file exist, and what is its size?
+"""What verification knows of a table's files, as whole columns of numbers: which exist, and which are live.
 
 Listing every folder costs far less than one request per file. Sixteen bytes are kept per file: a hash of its
 path, and its size. A file that the listing lacks is requested once more before it is reported missing,
 because it may be younger than the listing.
+
+The identity of a file is kept as a 64-bit hash. Anything odd is looked up by name before it is reported. So
+two identities with the same hash can cause work, but never a false finding.
 """
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from paimon_stream.errors import NotFound
-from paimon_stream.maintenance.replay import Longs
 from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import pages_of_all
 from paimon_stream.table.layout import INDEX_FOLDER, Layout
+
+Longs = npt.NDArray[np.int64]
+Signs = npt.NDArray[np.int8]
+NONE: Final = np.empty(0, np.int64)
+"""No identities."""
 
 
 @dataclass(slots=True)
@@ -24,8 +34,8 @@ class Inventory:
     """The data and index files of a table, as of `take`."""
 
     storage: Storage
-    _paths: Longs = field(default_factory=lambda: np.empty(0, np.int64))
-    _sizes: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    _paths: Longs = field(default_factory=lambda: NONE)
+    _sizes: Longs = field(default_factory=lambda: NONE)
 
     def take(self, layout: Layout, progress: Progress) -> int:
         """Lists all folders and returns the number of files. Raises `StorageError`."""
@@ -60,3 +70,49 @@ class Inventory:
             return self.storage.stat(path).size
         except NotFound:
             return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The live identities, sorted; those added while live; those deleted while not live."""
+
+    live: Longs
+    twice: Longs
+    dangling: Longs
+
+
+def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """Replays entries in order. Each part has identities, and 1 for ADD or -1 for DELETE."""
+    ids = np.concatenate([NONE, *(one for one, _ in parts)])
+    if not len(ids):
+        return Replayed(live=NONE, twice=NONE, dangling=NONE)
+    signs = np.concatenate([one for _, one in parts])
+    order = np.argsort(ids, kind="stable")
+    ids, signs = ids[order], signs[order]
+    first = np.concatenate([[True], ids[1:] != ids[:-1]])
+    if first.all() and (signs > 0).all():
+        return Replayed(live=ids, twice=NONE, dangling=NONE)
+    running = np.cumsum(signs, dtype=np.int64)
+    starts = np.flatnonzero(first)
+    before = np.concatenate([[0], running[starts[1:] - 1]])
+    running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
+    ends = np.append(starts[1:], len(ids)) - 1
+    return Replayed(
+        live=ids[ends[running[ends] > 0]], twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
+    )
+
+
+def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """Replays entries that come after a state whose live files are known and sorted. Apart from copying
+    these, the cost grows only with the number of entries."""
+    if not delta:
+        return Replayed(live=live, twice=NONE, dangling=NONE)
+    touched = np.unique(np.concatenate([ids for ids, _ in delta]))
+    places = np.searchsorted(live, touched)
+    found = places < len(live)
+    found[found] = live[places[found]] == touched[found]
+    present = touched[found]
+    after = replay([(present, np.ones(len(present), np.int8)), *delta])
+    kept = np.delete(live, places[found]) if len(present) else live
+    joined = np.insert(kept, np.searchsorted(kept, after.live), after.live)
+    return Replayed(live=joined, twice=after.twice, dangling=after.dangling)

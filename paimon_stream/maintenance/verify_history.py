@@ -42,7 +42,7 @@ _RESTORE: Final = "Restore the file from a backup, or roll the table back to a s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """A readable snapshot or tag: its file, and its content."""
+    """A readable snapshot, tag or long-lived changelog: its file, and its content."""
 
     path: str
     snapshot: Snapshot
@@ -61,7 +61,7 @@ class Root:
     @property
     def name(self) -> str:
         """The name for messages."""
-        return f"snapshot {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
+        return f"{self.path.partition('/')[0]} {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
 
     def broken(self, found: Findings, code: str, text: str, path: str, cure: str) -> None:
         """Adds an error about a file that it needs. Others that need the file add the same error."""
@@ -82,17 +82,22 @@ def check_pins(storage: Storage, found: Findings) -> None:
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
-    snapshots, ahead = storage.list_files(SNAPSHOT_FOLDER, "snapshot-"), ReadAhead(storage)
-    numbered = [(id_in_name(one.name, "snapshot-"), one) for one in snapshots]
+    tags = [_root(storage, stat, None, found) for stat in storage.list_files(TAG_FOLDER, "tag-")]
+    return [*read_numbered(storage, SNAPSHOT_FOLDER, found), *(one for one in tags if one is not None)]
+
+
+def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
+    """All snapshots, or all long-lived changelogs, ascending. Raises `StorageError`."""
+    stats, ahead = storage.list_files(folder, f"{folder}-"), ReadAhead(storage)
+    numbered = [(id_in_name(one.name, f"{folder}-"), one) for one in stats]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
     roots = [_root(ahead, stat, number, found) for number, _, stat in ascending]
-    roots += [_root(storage, stat, None, found) for stat in storage.list_files(TAG_FOLDER, "tag-")]
     return [one for one in roots if one is not None]
 
 
 def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings) -> Root | None:
-    kind = "tag" if number is None else "snapshot"
+    kind = stat.path.partition("/")[0]
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
@@ -103,8 +108,8 @@ def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, foun
         return None
     found.checked[f"{kind}s"] += 1
     if number is not None and snapshot.id != number:
-        text = f"{stat.path} holds snapshot {snapshot.id}: it was copied or renamed."
-        found.error("snapshot-id", text, stat.path, _RESTORE)
+        text = f"{stat.path} holds {kind} {snapshot.id}: it was copied or renamed."
+        found.error(f"{kind}-id", text, stat.path, _RESTORE)
         return None
     return Root(path=stat.path, snapshot=snapshot)
 

@@ -27,10 +27,10 @@ from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.replay import Longs
-from paimon_stream.maintenance.verify_files import Inventory
+from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
@@ -93,8 +93,8 @@ class Shelf:
     ahead: ReadAhead = field(init=False)
     _blocks: "dict[_BlockKey, _Pass]" = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
-    _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
-    _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
+    _folder_of: dict[tuple[bytes, int, str | None], str] = field(default_factory=dict)
+    _wrong_folders: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.storage = self.table.storage
@@ -217,27 +217,27 @@ class Shelf:
         if len(self.pool) > _POOL * self.sample:
             self.pool = [self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)]
 
-    def folder(self, partition: bytes, bucket: int) -> str:
-        """The folder of a bucket; for a partition or bucket that the table cannot have, words for it."""
-        key = (partition, bucket)
+    def folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
+        """The folder of a bucket, or of a file with this external path; words for one that the table cannot have."""
+        key = (partition, bucket, external and external.rpartition("/")[0])
         folder = self._folder_of.get(key)
         if folder is None:
             try:
-                folder = self.table.layout.bucket_folder(partition, bucket)
+                folder = self.table.layout.bucket_folder(partition, bucket, external)
             except FormatError as wrong:
-                self._wrong_folders[key] = str(wrong)
                 folder = f"bucket {bucket} of partition {partition.hex()}"
+                self._wrong_folders[folder] = str(wrong)
             self._folder_of[key] = folder
         return folder
 
     def wrong_with(self, row: _Row) -> str | None:
         """Why the table cannot have the file of an entry; None if it can."""
-        self.folder(row[0], row[2])
+        folder = self.folder(row[0], row[2], row[14])
         for name in (row[4], *row[11]):
             wrong = wrong_with(name)
             if wrong is not None:
                 return f"{shown_name(name)} cannot be the name of a file: {wrong}."
-        return self._wrong_folders.get((row[0], row[2]))
+        return self._wrong_folders.get(folder)
 
     def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
         """The entries with these identities in the manifest with this path; none if it is gone or cannot be read."""
@@ -254,7 +254,7 @@ class Shelf:
         for meta in metas:
             occurring.update(one.identity for one in self.entries(manifest_path(meta.file_name), wanted))
         return sorted(
-            f"{self.folder(one.partition, one.bucket)}/{one.file_name}"
+            f"{self.folder(one.partition, one.bucket, one.external_path)}/{one.file_name}"
             for one, times in occurring.items()
             if times >= at_least
         )
@@ -328,20 +328,20 @@ class _Pass:
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
-        folder, inventory = self.shelf.folder, self.shelf.inventory
-        inside = [at for at, row in enumerate(rows) if row[14] is None]
-        hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
-        paths, sizes = (np.array(one, np.int64)[inside] for one in (hashes, [row[5] for row in rows]))
-        for at in map(inside.__getitem__, inventory.differing(paths, sizes)):
-            path, size = f"{folder(rows[at][0], rows[at][2])}/{rows[at][4]}", rows[at][5]
+        inventory = self.shelf.inventory
+        folders = [self.shelf.folder(row[0], row[2], row[14]) for row in rows]
+        hashes = [hash(f"{folder}/{row[4]}") for folder, row in zip(folders, rows, strict=True)]
+        paths, sizes = (np.array(one, np.int64) for one in (hashes, [row[5] for row in rows]))
+        for at in inventory.differing(paths, sizes):
+            path, size = f"{folders[at]}/{rows[at][4]}", rows[at][5]
             now = inventory.size_now(path)
             if now != size:
-                self.shelf.suspects[identities[at]] = Suspect(path=path, expected=size, found=now)
-        for at in inside:
-            for other in rows[at][11]:  # the sizes of extra files are not recorded, so any size is right
-                beside = f"{folder(rows[at][0], rows[at][2])}/{other}"
+                self.shelf.suspects[identities[at]] = Suspect(path=shown(path), expected=size, found=now)
+        for at, row in enumerate(rows):
+            for other in row[11]:  # the sizes of extra files are not recorded, so any size is right
+                beside = f"{folders[at]}/{other}"
                 if inventory.size_now(beside) is None:
-                    self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
+                    self.shelf.suspects[identities[at]] = Suspect(path=shown(beside), expected=-1, found=None)
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""

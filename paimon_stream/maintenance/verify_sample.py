@@ -20,7 +20,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.replay import Longs
+from paimon_stream.maintenance.verify_files import Longs
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
@@ -54,14 +54,13 @@ def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
         wanted.setdefault(pool[one], set()).add(one)
     for path, identities in wanted.items():
         for entry in shelf.entries(path, identities):
-            if entry.file.external_path is None:
-                identities.discard(hash(tuple(entry.identity)))
-                yield entry
+            identities.discard(hash(tuple(entry.identity)))
+            yield entry
 
 
 def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     table, found = shelf.table, shelf.found
-    path = table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
         checker = _File(table=table, entry=entry, path=path, written=written, found=found)

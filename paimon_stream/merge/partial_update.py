@@ -1,9 +1,5 @@
-"""The merge engine partial-update: values that are not NULL replace earlier values, column by column or
-sequence group by sequence group (semantics.md §6.5).
-
-The columns of a group change together. A row changes them if its ordering columns are not smaller than the held ones. A
-row whose ordering columns are all NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows
-build on its values. As in Java, they also build on the values of a -D that removes the row.
+"""The merge engine partial-update: values that are not NULL replace earlier values, column by column or sequence group
+by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows").
 """
 
 from collections.abc import Iterable
@@ -13,52 +9,41 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import DELETE, INSERT, ColumnRule
-from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, KeyRuns, RowActions, picked
+from paimon_stream.merge.folds import merged_columns
+from paimon_stream.merge.functions import ColumnRule
+from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, KeyRuns, RowActions
 from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
-from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+from paimon_stream.merge.spec import MergeSpec
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     """The table's columns, with one row per key. Every key has several input rows. Raises `InvalidData`."""
-    return _grouped(spec, table, runs) if spec.groups else _plain(spec, table, runs)
-
-
-def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     adds = ~runs.retracts
-    if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
+    if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
         raise InvalidData(
-            f"{spec.table} has the merge engine partial-update and got -U or -D rows, which it does not accept as it "
-            "is. Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups.",
-            table=spec.table,
-        )
-    counts = adds.copy()
-    counts[runs.starts] = True
-    newest = runs.ends - 1
-    none = np.zeros(len(runs.starts), np.bool_)
-    kept = none if adds.all() else runs.last(adds) < 0
+            "has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. Filter "
+            "them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
+        ).of_table(spec.table, subject=True)
+    arrays = {name: flat(table.column(name)) for name in table.column_names}
+    groups = {
+        position: _Group(group.ordering, group.deletes, *_ranks(arrays, runs, group.ordering))
+        for position, group in enumerate(spec.groups)
+        if all(name in arrays for name in group.ordering)
+    }
+    counts = adds if spec.ignore_delete else np.ones_like(adds)
+    newest = runs.last(counts)
+    removing = np.zeros_like(adds) if spec.ignore_delete else _removing(groups.values(), runs)
     if spec.remove_on_delete:
-        begin = runs.last(runs.deletes)
-        counts |= runs.deletes
-        counts &= np.arange(len(runs.order)) >= begin[runs.key_of]
-        kept = kept | runs.deletes[newest]
-    elif spec.ignore_delete:
-        newest = runs.last(adds)
-    columns = []
-    for name in table.column_names:
-        column = flat(table.column(name))
-        if name == KIND:
-            columns.append(pa.array(np.where(kept, DELETE, INSERT), column.type))
-        elif name == SEQUENCE:
-            columns.append(picked(column, runs, newest).fill_null(0))
-        elif name not in spec.rules:
-            columns.append(picked(column, runs, newest))
-        else:
-            null = nulls(column)
-            there = counts if null is None else counts & ~null[runs.order]
-            columns.append(picked(column, runs, runs.last(there)))
-    return columns
+        removing = runs.deletes
+    deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
+    changes = _Changes(runs, counts, removing)
+    of_groups = {position: changes.of_group(group) for position, group in groups.items()}
+    alone = changes.actions(np.where(adds, ADD, SKIP))
+
+    def actions_of(name: str, rule: ColumnRule) -> RowActions:
+        return alone if rule.group is None else _actions_of(name, rule, groups[rule.group], of_groups[rule.group])
+
+    return merged_columns(spec, arrays, runs, newest, deleted, actions_of)
 
 
 # -- sequence groups --------------------------------------------------------------------------------
@@ -76,38 +61,6 @@ class _Group:
     deletes: bool
     there: Flags
     ranks: Ints
-
-
-def _grouped(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    arrays = {name: flat(table.column(name)) for name in table.column_names}
-    groups = {
-        position: _Group(group.ordering, group.deletes, *_ranks(arrays, runs, group.ordering))
-        for position, group in enumerate(spec.groups)
-        if all(name in arrays for name in group.ordering)
-    }
-    adds = ~runs.retracts
-    counts = adds if spec.ignore_delete else np.ones_like(adds)
-    newest = runs.last(counts)
-    removing = np.zeros_like(adds) if spec.ignore_delete else _removing(groups.values(), runs)
-    deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
-    changes = _Changes(runs, counts, removing)
-    actions = {position: changes.of_group(group) for position, group in groups.items()}
-    alone = changes.actions(np.where(adds, ADD, SKIP))
-    columns = []
-    for name, column in arrays.items():
-        rule = spec.rules.get(name)
-        if name == KIND:
-            columns.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
-        elif name == SEQUENCE:
-            columns.append(picked(column, runs, newest).fill_null(0))
-        elif rule is None:
-            columns.append(picked(column, runs, newest))
-        elif rule.group is None:
-            columns.append(folded(spec.table, name, column, rule, alone))
-        else:
-            mine = _actions_of(name, rule, groups[rule.group], actions[rule.group])
-            columns.append(folded(spec.table, name, column, rule, mine))
-    return columns
 
 
 def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]) -> tuple[Flags, Ints]:
@@ -157,12 +110,10 @@ class _Changes:
         self._removing = removing
         begins = np.zeros(len(runs.order), np.bool_)
         begins[runs.starts] = runs.retracts[runs.starts] & ~removing[runs.starts]
-        self._twice = np.flatnonzero(begins)
-        places = np.sort(np.concatenate((np.arange(len(begins)), self._twice)))
-        self._begins = self._twice + np.arange(len(self._twice))
+        self._places = np.repeat(np.arange(len(begins)), 1 + begins)
+        self._begins = np.flatnonzero(begins) + np.arange(begins.sum())
         starts = runs.starts + np.cumsum(begins)[runs.starts] - begins[runs.starts]
-        self._places = places
-        self._doubled = KeyRuns(runs.order[places], starts, runs.kinds[places])
+        self._doubled = KeyRuns(runs.order[self._places], starts, runs.kinds[self._places])
 
     def actions(self, codes: ActionCodes) -> RowActions:
         """The row actions with these codes, but `SET` for rows that remove the row or begin a key."""

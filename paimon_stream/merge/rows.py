@@ -1,12 +1,8 @@
-"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction.
+"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction. A `Comparison`
+does so for a compaction that looks up older values, or that writes a changelog (compaction.md §6-§8).
 
-If a key has a single row, the row stays as it is, whatever its kind; the engine is not involved (Java's
-ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last row that counted.
-
-A `Comparison` merges rows for a compaction that looks up older values, or that writes a changelog (compaction.md
-§6-§8). The rows of higher levels than the compaction's own come along to be looked up. They take part in the merging
-of their keys, and are not written themselves. With deletion vectors, such rows are to be marked. What a key was
-before is its row on the lowest level that readers of the changelog have seen.
+docs/architecture.md ("Merging rows") says what becomes of a single row, and what the rows of higher levels are for.
+With deletion vectors, rows that were looked up are to be marked.
 """
 
 from collections.abc import Iterable
@@ -16,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from paimon_stream.merge.key_runs import ADD, RETRACT, SET, KeyRuns, RowActions, picked, sorted_runs
+from paimon_stream.merge.folds import merged_columns
+from paimon_stream.merge.functions import DELETE, UPDATE_AFTER, UPDATE_BEFORE
+from paimon_stream.merge.key_runs import ADD, RETRACT, SET, KeyRuns, RowActions, sorted_runs
 from paimon_stream.merge.lists import equals
 from paimon_stream.merge.order import Flags, Ints, flat
 from paimon_stream.merge.partial_update import partially_updated
-from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, SEQUENCE, MergeSpec
+from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
 Changes = tuple[pa.Table, pa.Table | None, Ints]
 """Rows to write, one per key, and the rows of the changelog, both by key. None: there is no changelog. Then the
@@ -117,10 +113,9 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
         raise InvalidData(
-            f"{spec.table} has the merge engine first-row and got -U or -D rows, which it does not accept. "
-            "Filter them out, or set the option ignore-delete.",
-            table=spec.table,
-        )
+            "has the merge engine first-row and got -U or -D rows, which it does not accept. Filter them out, or set "
+            "the option ignore-delete."
+        ).of_table(spec.table, subject=True)
     return np.where(several, runs.first(~runs.retracts), runs.starts)
 
 
@@ -135,17 +130,8 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
         codes[runs.deletes] = SET
         deleted = runs.deletes[newest]
     actions = RowActions(runs, codes)
-    columns = []
-    for name in table.column_names:
-        column = flat(table.column(name))
-        rule = spec.rules.get(name)
-        if name == KIND:
-            columns.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
-        elif name == SEQUENCE or rule is None:
-            columns.append(picked(column, runs, newest))
-        else:
-            columns.append(folded(spec.table, name, column, rule, actions))
-    return columns
+    arrays = {name: flat(table.column(name)) for name in table.column_names}
+    return merged_columns(spec, arrays, runs, newest, deleted, lambda *_: actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.reports import count, size
 
 LOGGER_NAME: Final = "paimon_stream"
 
 _LOG = logging.getLogger(__name__)
-
-_BYTE_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 Reporter = Callable[[CommitReport], object]
 """Is called once per batch after its commit, on the driver, in the thread that committed. Also for empty
@@ -79,9 +78,9 @@ def _line(report: CommitReport) -> str:
     else:
         reused = " (files of an earlier run)" if report.reused else ""
         text = (
-            f"{start} committed as snapshot {report.snapshot_id}: {_count(report.rows, 'row')} in "
-            f"{_count(report.files, 'file')}{reused}, {_size(report.bytes)}, "
-            f"{_count(report.attempts, 'attempt')}, {report.millis:.0f} ms{_sent(report)}"
+            f"{start} committed as snapshot {report.snapshot_id}: {count(report.rows, 'row')} in "
+            f"{count(report.files, 'file')}{reused}, {size(report.bytes, 'bytes')}, "
+            f"{count(report.attempts, 'attempt')}, {report.millis:.0f} ms{_sent(report)}"
         )
     # A table's path or a commit user may contain line breaks; a log line must stay one line.
     return " ".join(f"{text}, user {report.user}".splitlines())
@@ -90,16 +89,5 @@ def _line(report: CommitReport) -> str:
 def _sent(report: CommitReport) -> str:
     if not report.requests:
         return ""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.requests.items()))
-    return f" ({_count(report.trips, 'round trip')}: {kinds})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _size(size: int) -> str:
-    scaled, unit = float(size), 0
-    while scaled >= 1024 and unit < len(_BYTE_UNITS) - 1:
-        scaled, unit = scaled / 1024, unit + 1
-    return f"{size} bytes" if unit == 0 else f"{scaled:.1f} {_BYTE_UNITS[unit]}"
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.requests.items()))
+    return f" ({count(report.trips, 'round trip')}: {kinds})"

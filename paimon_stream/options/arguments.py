@@ -103,10 +103,8 @@ class Arguments:
         if value is None or (isinstance(value, str | bytes | int | float) and not (secret or long or huge)):
             shown = repr(value)
         return InvalidOption(
-            f"{self._table}: {name} is {shown}. Nothing was changed. Give {allowed}.",
-            option=name.partition("[")[0].rpartition(" ")[2],
-            table=self._table,
-        )
+            f"{name} is {shown}. Nothing was changed. Give {allowed}.", option=name.partition("[")[0].rpartition(" ")[2]
+        ).of_table(self._table)
 
 
 def integer_of(value: object) -> int | None:

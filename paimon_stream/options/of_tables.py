@@ -17,6 +17,7 @@ from paimon_stream.options.option import (
     switch,
     text,
     time_form,
+    word,
     zone,
 )
 
@@ -37,6 +38,16 @@ ORC_LTZ_LEGACY = Option(
 FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option("data-file.path-directory", text, None, "Folder between the table and the partitions.")
+EXTERNAL_PATHS = Option("data-file.external-paths", text, "", "Folders for data files, if there is a strategy.")
+EXTERNAL_STRATEGY = Option(
+    "data-file.external-paths.strategy", one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
+    "none", "Which external path a new file gets. none: files lie in the table.",
+)  # fmt: skip
+EXTERNAL_FS = Option("data-file.external-paths.specific-fs", word, "", "The scheme of the paths that specific-fs uses.")
+EXTERNAL_WEIGHTS = Option(
+    "data-file.external-paths.weights", lambda value: [positive(one) for one in value.split(",")], None,
+    "With weight-robin, how many files each path gets, such as 1,3.",
+)  # fmt: skip
 FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level", levels, "",
     "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",
@@ -205,18 +216,21 @@ CLEAN_EMPTY_DIRECTORIES = switch(
 )
 CHANGELOG_NUM_RETAINED_MIN = Option(
     "changelog.num-retained.min", positive, None,
-    "If larger than snapshot.num-retained.min, this package expires no snapshots and leaves that to Paimon.",
+    "At least this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.min, changelogs "
+    "outlive their snapshots.",
 )  # fmt: skip
 CHANGELOG_NUM_RETAINED_MAX = Option(
     "changelog.num-retained.max", positive, None,
-    "If larger than snapshot.num-retained.max, this package expires no snapshots and leaves that to Paimon.",
+    "At most this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.max, changelogs "
+    "outlive their snapshots.",
 )  # fmt: skip
 CHANGELOG_TIME_RETAINED = Option(
     "changelog.time-retained", duration, None,
-    "If longer than snapshot.time-retained, this package expires no snapshots and leaves that to Paimon.",
+    "Changelogs younger than this are kept. If longer than snapshot.time-retained, they outlive their snapshots.",
 )  # fmt: skip
 CONSUMER_CHANGELOG_ONLY = switch(
-    "consumer.changelog-only", "Consumers keep only changelog from expiring, not snapshots."
+    "consumer.changelog-only",
+    "Where changelogs outlive their snapshots, consumers keep only changelogs from expiring, not snapshots.",
 )
 TAG_TIME_RETAINED = Option(
     "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."

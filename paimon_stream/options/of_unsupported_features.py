@@ -1,20 +1,11 @@
 """The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
 
-from paimon_stream.options.option import Option, one_of, size, switch, text, word
+from paimon_stream.options.option import Option, size, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "Set in a table, it must be the branch that is opened.")
 FALLBACK_BRANCH = Option("scan.fallback-branch", text, "", "Readers also see another branch. Such tables are not read.")
 PRIMARY_BRANCH = Option("scan.primary-branch", text, "", "As scan.fallback-branch, the other way round.")
-EXTERNAL_PATHS = Option(
-    "data-file.external-paths", text, "", "Data files lie outside the table, unless the strategy is none."
-)
-EXTERNAL_STRATEGY = Option(
-    "data-file.external-paths.strategy",
-    one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
-    "none",
-    "How the external path of a file is chosen. Tables with external paths and another value than none are refused.",
-)
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
     "Deleted rows are marked, and their files are not rewritten. Readers of tables with primary keys see rows only "
@@ -29,7 +20,7 @@ DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )
 ROW_TRACKING = switch("row-tracking.enabled", "Rows of append tables have ids, which compactions keep.")
-DATA_EVOLUTION = switch("data-evolution.enabled", "Columns have files of their own. Such tables are refused.")
+DATA_EVOLUTION = switch("data-evolution.enabled", "Columns may have files of their own. Such tables are only read.")
 PK_CLUSTERING_OVERRIDE = switch("pk-clustering-override", "Files are not sorted by key. Such tables are refused.")
 CLUSTERING_INCREMENTAL = switch(
     "clustering.incremental", "A compaction of Java's sorts the rows. Such tables are written, and not compacted."

@@ -74,9 +74,10 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
     Logical types are left out, so values come as they are stored."""
     try:
         node = parse_json(text)
-        if node["type"] != "record":
+        record = node[-1] if isinstance(node, list) else node  # to Java, rows of some columns may be null
+        if record["type"] != "record":
             raise FormatError("its schema is not a record")
-        names = [str(one["name"]) for one in node["fields"]]
+        names = [str(one["name"]) for one in record["fields"]]
         return names, parsed_array(_renamed(node, {}))
     except _BROKEN as why:
         raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
@@ -113,8 +114,7 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
     try:
         match type_.root:
             case TypeRoot.ARRAY:
-                assert type_.element is not None
-                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.element)
+                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.items)
                 return _lists(values, wanted, inner)
             case TypeRoot.MAP | TypeRoot.MULTISET:
                 return _maps(values, type_, wanted)

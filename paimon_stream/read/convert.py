@@ -1,13 +1,6 @@
 """Converts the columns of a file to columns of the table: by field id, through nested types, in today's types.
 
-A file has the names and types of the schema that it was written with. Each of today's columns, and each
-member of a ROW, is found in the file by its id, because its name, position or type may have changed. A column
-that the file does not have is NULL. Java does the same: a column's default value applies to rows written
-without the column, not to rows that are older than the column (tried on 1.4.2).
-
-Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses: integers wrap around,
-decimals that do not fit become NULL, strings are cut. Conversions that depend on a time zone, or on how Java prints a
-number, are refused.
+Java's conversions are the rule, with the same losses (tried on 1.4.2). docs/architecture.md ("Older columns") has them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +8,12 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import PLACES, FormatError, InvalidData, UnsupportedFeature
-from paimon_stream.format.arrow_types import count_not_utf8, with_elements, with_entries
+from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.order import nulls
 
@@ -34,6 +28,9 @@ _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _MILLIS: Final = 3
 _DAY_MILLIS: Final = 86_400_000
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
+_FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
+_LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
+Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
@@ -232,11 +229,19 @@ def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataTy
 
 def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Timestamps in another unit. Digits that the unit cannot hold are rounded down."""
-    scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-    step = scale[array.type.unit] // scale[wanted.unit]
+    step = PER_SECOND[array.type.unit] // PER_SECOND[wanted.unit]
     if step <= 1:
         return array.cast(pa.timestamp(wanted.unit, array.type.tz)).view(wanted)
     return _numbers(array, lambda values: np.floor_divide(values, step), np.int64).view(wanted)
+
+
+def moments(seconds: Longs, nanos: Longs, unit: str) -> Longs:
+    """Epoch seconds and nanoseconds after them as numbers of this unit. Digits that it cannot hold are dropped. Raises
+    `OverflowError` for a value that nanoseconds cannot hold."""
+    if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
+        raise OverflowError("nanoseconds end in 2262")
+    made: Longs = seconds * PER_SECOND[unit] + nanos // (PER_SECOND["ns"] // PER_SECOND[unit])
+    return made
 
 
 def _numbers(array: pa.Array, change: Any, dtype: Any) -> pa.Array:

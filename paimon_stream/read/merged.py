@@ -1,8 +1,6 @@
-"""Merge on read: the sorted files of a section are merged a few rows of each at a time.
-
-One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all rows up to
-that key are merged and returned. Memory holds one piece of every run, however large the files are. If a section has
-more than `MOST_RUNS`, its files of level 0 are first put together into longer runs (compaction.md RC5.3).
+"""Merge on read: the sorted files of a section are merged a few rows of each at a time (docs/architecture.md, "Merging
+rows"). If a section has more than `MOST_RUNS`, its files of level 0 are first put together into longer runs
+(compaction.md RC5.3).
 """
 
 import os

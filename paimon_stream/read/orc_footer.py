@@ -1,8 +1,6 @@
-"""The metadata of an ORC file: types, stripes, statistics, streams, the writer's time zone.
-
-Arrow reads ORC but does not expose this metadata. It reads timestamps only as nanoseconds, which end in 2262.
-This module reads just enough to find where timestamps are stored (ORC specification v1,
-https://orc.apache.org/specification).
+"""The metadata of an ORC file: types, stripes, statistics, streams, the writer's time zone. It is just enough to find
+where timestamps are stored (ORC specification v1, https://orc.apache.org/specification; docs/architecture.md, "ORC
+timestamps").
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,6 @@
 """ORC files, stripe by stripe (format.md §7.5).
 
-Arrow reads ORC's timestamps only as nanoseconds, so it refuses a file with a timestamp in the year 9999. This
-module decodes such a column into microseconds or nanoseconds: run lengths in Python, values in numpy.
-
-Arrow knows the offsets of a time zone only up to 2037, as far as the zone's file lists them; after that it has no
-daylight saving time. Years repeat: for each later year there is a year before 2037 with the same days on the
-same weekdays, and the rules of time zones depend on nothing else.
+docs/architecture.md ("ORC timestamps") says why some columns are decoded here, and how time zones are known after 2037.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.merge.order import nulls
-from paimon_stream.read.convert import Chunk, Leaf, normalize
+from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 
 _DAY_MILLIS: Final = 86_400_000
@@ -37,13 +33,9 @@ _DIRECT_V2: Final = 2
 _EPOCH_2015: Final = 1_420_070_400
 _WIDTHS: Final = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
 _MILLION: Final = 1_000_000
-_BILLION: Final = 1_000_000_000
 _MOST_BITS: Final = 1040
 _MOST_NUMBERS: Final = 512
 """The most bits or numbers that one byte of run lengths can stand for."""
-_FIRST_SECOND: Final = -(2**63) // _BILLION + 1
-_LAST_SECOND: Final = 2**63 // _BILLION - 1
-Longs = npt.NDArray[np.int64]
 _UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}  # an unknown zone, "", counts as UTC
 _DAY: Final = 86_400
 _FIRST_UNKNOWN: Final = 2_114_380_800  # 2037-01-01
@@ -81,9 +73,9 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
             stripe_footer = footer.stripe_footer(source, stripe)
             zone = stripe_footer.time_zone if legacy_ltz else ""
             for name in by_hand:
-                fine = types[name].precision > _MICROS
+                unit = "ns" if types[name].precision > _MICROS else "us"
                 try:
-                    arrays[name] = _timestamps(source, footer, stripe, stripe_footer, columns[name], fine)
+                    arrays[name] = _timestamps(source, footer, stripe, stripe_footer, columns[name], unit)
                 except OverflowError:
                     raise _out_of_range(name, types[name], path) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
@@ -121,11 +113,10 @@ def _leaf(zone: str) -> Leaf:
 
 
 def _timestamps(
-    source: Any, footer: OrcFooter, stripe: OrcStripe, stripe_footer: StripeFooter, column: int, nanoseconds: bool
+    source: Any, footer: OrcFooter, stripe: OrcStripe, stripe_footer: StripeFooter, column: int, unit: str
 ) -> pa.Array:
-    """A timestamp column directly below the row, in microseconds or nanoseconds, with time zone UTC if it is an
-    instant. In microseconds, digits below them are dropped. Raises `FormatError`, `OverflowError` for a value that
-    nanoseconds cannot hold, and `UnsupportedFeature` for the encoding of Hive 0.11."""
+    """A timestamp column directly below the row, in this unit, with time zone UTC if it is an instant. Raises
+    `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what `moments` raises."""
     if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
     streams = {one.kind: one for one in stripe_footer.streams if one.column == column}
@@ -145,15 +136,13 @@ def _timestamps(
     seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
-    if nanoseconds and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
-        raise OverflowError("nanoseconds end in 2262")
-    moments = seconds * _BILLION + nanos if nanoseconds else seconds * _MILLION + nanos // 1000
+    found = moments(seconds, nanos, unit)
     if valid is not None:
         spread = np.zeros(stripe.rows, np.int64)
-        spread[valid] = moments
-        moments = spread
-    made = pa.array(moments, mask=None if valid is None else ~valid)
-    return made.view(pa.timestamp("ns" if nanoseconds else "us", "UTC" if instant else None))
+        spread[valid] = found
+        found = spread
+    made = pa.array(found, mask=None if valid is None else ~valid)
+    return made.view(pa.timestamp(unit, "UTC" if instant else None))
 
 
 def _base(zone: str) -> int:
@@ -270,13 +259,13 @@ def _wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def _wall_clock(moments: pa.Array, zone: str) -> pa.Array:
+def _wall_clock(column: pa.Array, zone: str) -> pa.Array:
     """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone. Raises
     `pyarrow.ArrowInvalid` for an unknown zone."""
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[moments.type.unit]
-    numbers = moments.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    per_second = PER_SECOND[column.type.unit]
+    numbers = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + _offsets(np.floor_divide(numbers, per_second), zone) * per_second
-    return pa.array(shifted, mask=nulls(moments)).view(pa.timestamp(moments.type.unit))
+    return pa.array(shifted, mask=nulls(column)).view(pa.timestamp(column.type.unit))
 
 
 def _offsets(seconds: Longs, zone: str) -> Longs:

@@ -1,9 +1,5 @@
-"""Parquet files, batch by batch (format.md §7.4).
-
-Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. Then it is impossible to
-say whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
-nanoseconds. So Arrow is shown a footer that declares such columns as twelve bytes, which they are, and the
-bytes are decoded here: eight bytes of nanoseconds, four of the Julian day.
+"""Parquet files, batch by batch (format.md §7.4). docs/architecture.md ("Parquet files") says why INT96 timestamps are
+decoded here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES
+from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, PER_SECOND, TWELVE_BYTES
 from paimon_stream.format.parquet_footer import MAGIC, TAIL, declare_twelve_bytes, footer_start
 from paimon_stream.format.types import DataField, DataType, arrow_type
-from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
+from paimon_stream.read.convert import Chunk, Leaf, moments, normalize, nothing_but_rows
 
 _INT96: Final = "INT96"
 _BATCH_BYTES: Final = 16 << 20
@@ -30,9 +26,6 @@ _ALONE: Final = 65_536
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _DAY_SECONDS: Final = 86_400
-_BILLION: Final = 1_000_000_000
-_FIRST_SECOND: Final = -(2**63) // _BILLION + 1
-_LAST_SECOND: Final = 2**63 // _BILLION - 1
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -95,8 +88,8 @@ def _with_int96(path: str) -> Leaf:
 
 
 def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
-    """INT96 values, given as twelve bytes each, as timestamps in this unit, without time zone. Digits that
-    the unit cannot hold are dropped. Raises `OverflowError` for a value that nanoseconds cannot hold."""
+    """INT96 values, given as twelve bytes each, as timestamps in this unit, without time zone. Raises what `moments`
+    raises."""
     raw = array.buffers()[1]
     if raw is None:
         return pa.nulls(len(array), pa.timestamp(unit))
@@ -104,13 +97,9 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     missing = array.is_null().to_numpy(zero_copy_only=False)
     days = np.where(missing, JULIAN_EPOCH, parts["day"]).astype(np.int64) - JULIAN_EPOCH
     nanos = np.where(missing, 0, parts["nanos"])
-    seconds = days * _DAY_SECONDS + np.floor_divide(nanos, _BILLION)
-    nanos = np.remainder(nanos, _BILLION)
-    if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
-        raise OverflowError("nanoseconds end in 2262")
-    per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    moments = seconds * per_second + nanos // (_BILLION // per_second)
-    return pa.array(moments, mask=missing if array.null_count else None).view(pa.timestamp(unit))
+    seconds, nanos = np.divmod(nanos, PER_SECOND["ns"])
+    found = moments(days * _DAY_SECONDS + seconds, nanos, unit)
+    return pa.array(found, mask=missing if array.null_count else None).view(pa.timestamp(unit))
 
 
 def _with_twelve_bytes(source: Any) -> pq.FileMetaData:

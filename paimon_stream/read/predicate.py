@@ -36,19 +36,16 @@ class Predicate:
         not fit. `table` is for messages."""
         if not isinstance(where, pc.Expression):
             raise InvalidOption(
-                f"{table}: where is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.",
-                option="where",
-                table=table,
-            )
+                f"where is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option="where"
+            ).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
         try:
             empty.filter(where)
         except _REFUSALS as why:
             raise IncompatibleSchema(
-                f"{table}: the condition {where} does not fit the columns: {str(why).splitlines()[0].rstrip('.')}.",
-                table=table,
-            ) from None
+                f"the condition {where} does not fit the columns: {str(why).splitlines()[0].rstrip('.')}."
+            ).of_table(table) from None
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 

@@ -6,7 +6,9 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cache
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -16,20 +18,20 @@ from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStrea
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions, deleted_positions
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.merge.rows import Changes, Comparison, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
-from paimon_stream.options import ORC_LTZ_LEGACY, Options
+from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
 from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
-from paimon_stream.read.scan import Scan
+from paimon_stream.read.scan import Scan, row_range
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
@@ -56,6 +58,10 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
     if scan.merge is None:
         reader = _Reader(scan, scan.columns)
         reader.expect(scan.files)
+        if scan.table.options.value(DATA_EVOLUTION):
+            for _, files in groupby(scan.files, row_range):
+                yield from reader.joined(list(files), batch_rows)
+            return
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
@@ -164,12 +170,11 @@ def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[S
     except FormatError as wrong:
         table = scan.table.location
         raise FormatError(
-            f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
-            f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
-            "on the JVM, or roll it back to a snapshot without these files.",
-            table=table,
+            f"the keys that a manifest gives for a file cannot be read: {wrong.message} Files of bucket "
+            f"{files[0].bucket} cannot be merged without them. Read the table with an engine on the JVM, or roll it "
+            "back to a snapshot without these files.",
             bucket=files[0].bucket,
-        ) from None
+        ).of_table(table) from None
 
 
 class _Reader:
@@ -186,13 +191,14 @@ class _Reader:
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
-        inside = (one for one in entries if one.file.external_path is None)
-        self.ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
+        self.ahead.expect(
+            (self._scan.table.layout.file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries
+        )
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
         as in Java."""
-        path = f"{self._scan.table.location}/{self._relative(entry)}"
+        path = entry.file.external_path or f"{self._scan.table.location}/{self._scan.table.layout.file_of(entry)}"
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
@@ -216,6 +222,42 @@ class _Reader:
                 f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
             )
 
+    def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows that all of these files hold. Each column comes from the first file that has it, and is NULL if
+        none has it (table-kinds.md §5.3). Raises `FormatError` if it must not be NULL."""
+        columns: list[list[DataField]] = [[] for _ in files]
+        held = [self._held(one.file) for one in files]
+        for one in self._columns:
+            place = next((place for place, ids in enumerate(held) if one.id in ids), None)
+            if place is None and not (one.type.nullable or one.name in self._partition_keys):
+                names = ", ".join(file.file.file_name for file in files)
+                raise FormatError(
+                    f"{self._scan.table.location}: column {one.name!r} is NOT NULL, but none of the files {names} has "
+                    "it. Write the column, or select others.",
+                    table=self._scan.table.location,
+                    column=one.name,
+                )
+            columns[place or 0].append(one)
+        parts = [self._of(some).file(file, batch_rows) for file, some in zip(files, columns, strict=True) if some]
+        batches = [next(one, None) for one in parts]
+        while whole := [one for one in batches if one is not None]:  # the files have the same number of rows
+            rows = min(one.num_rows for one in whole)
+            found = {name: one.column(name)[:rows] for one in whole for name in one.schema.names}
+            yield pa.RecordBatch.from_arrays([found[name] for name in self._arrow.names], schema=self._arrow)
+            rest = [one.slice(rows) for one in whole]
+            batches = [one if one.num_rows else next(part, None) for one, part in zip(rest, parts, strict=True)]
+
+    def _held(self, file: DataFileMeta) -> set[int]:
+        """The ids of the columns in a file."""
+        fields = self._schema(file.schema_id).fields
+        return {one.id for one in fields if file.write_cols is None or one.name in file.write_cols}
+
+    def _of(self, columns: Sequence[DataField]) -> "_Reader":
+        """A reader of other columns, of the same scan."""
+        made = copy(self)
+        made._columns, made._arrow = tuple(columns), arrow_schema(columns)
+        return made
+
     def deleted(self, entry: ManifestEntry) -> Positions:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
         if entry.file.file_name in self._scan.marked:
@@ -238,23 +280,13 @@ class _Reader:
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
 
-    def _relative(self, entry: ManifestEntry) -> str:
-        if entry.file.external_path is not None:
-            raise UnsupportedFeature(
-                f"File {entry.file.external_path} of {self._scan.table.location} lies outside the table, "
-                "where this release does not read. Read the table with an engine that does.",
-                table=self._scan.table.location,
-                path=entry.file.external_path,
-            )
-        return self._scan.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
-
     def _chunks(
         self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
     ) -> Iterator[Chunk]:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
-        with _reading(path, self._scan), self.ahead.open_input(self._relative(entry)) as source:
+        with _reading(path, self._scan), self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(

@@ -4,9 +4,10 @@ the read begins."""
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
-from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
@@ -87,6 +88,8 @@ def plan_scan(
     if snapshot is None:
         return scan
     files = _files(table, snapshot, specs, merge, hidden)
+    if table.options.value(DATA_EVOLUTION):
+        files = _by_rows(table, files)
     return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
 
 
@@ -120,10 +123,9 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         ids = store.ids()
         there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
         raise NotFound(
-            f"{table.location} has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
-            table=table.location,
+            f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
             snapshot=snapshot_id,
-        )
+        ).of_table(table.location, subject=True)
     return found
 
 
@@ -134,12 +136,10 @@ def _tagged(table: Table, tag: str) -> Snapshot:
         return decode_snapshot(table.storage.read(path, MOST_JSON), full)
     except NotFound:
         raise NotFound(
-            f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never existed. Look at "
-            "PaimonTable.tags().",
-            table=table.location,
+            f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at PaimonTable.tags().",
             tag=tag,
             path=full,
-        ) from None
+        ).of_table(table.location, subject=True) from None
 
 
 def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
@@ -156,11 +156,8 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
             raise IncompatibleSchema(
-                f"{table.location} has no column {name!r} (schema {schema.id}).{hint}",
-                table=table.location,
-                column=name,
-                schema=schema.id,
-            )
+                f"has no column {name!r} (schema {schema.id}).{hint}", column=name, schema=schema.id
+            ).of_table(table.location, subject=True)
         chosen.append(schema.field(name))
     if len(set(names)) < len(names):
         raise IncompatibleSchema(f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location)
@@ -196,19 +193,47 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidde
     return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
 
 
+def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+    """The files in the order of their rows, those with the same rows next to each other, the newest first."""
+    for entry in entries:
+        name = entry.file.file_name
+        if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:
+            raise UnsupportedFeature(
+                f"{table.location}: {name} holds BLOBs, vectors, or rows without ids, which this release does not read "
+                f"where {DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
+                table=table.location,
+                file=name,
+            )
+    ordered = sorted(entries, key=lambda one: (*row_range(one), -one.file.max_sequence_number))
+    for one, other in pairwise(ordered):
+        before, after = row_range(one), row_range(other)
+        if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
+            names = one.file.file_name, other.file.file_name
+            raise FormatError(
+                f"{table.location}: the files {names[0]} and {names[1]} have some rows in common, but not all. No "
+                "engine can join their columns. Roll the table back to the snapshot before the second one came.",
+                table=table.location,
+                files=names,
+            )
+    return ordered
+
+
+def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
+    """Which rows a file has: partition, bucket, the first id, and the number of rows."""
+    return entry.partition, entry.bucket, entry.file.first_row_id or 0, entry.file.row_count
+
+
 # -- what is not read -----------------------------------------------------------------------------
 
 
 def _check_readable(table: Table, *also: Option[Any]) -> None:
     check_branch_option(table)
-    refused: tuple[Option[Any], ...] = (TABLE_TYPE, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
+    refused: tuple[Option[Any], ...] = (TABLE_TYPE, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
             raise UnsupportedFeature(
-                f"{table.location} has {option.key} = {value!r}, which this release does not read. Read it "
-                "with an engine that does.",
-                table=table.location,
+                f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does.",
                 option=option.key,
                 value=value,
-            )
+            ).of_table(table.location, subject=True)

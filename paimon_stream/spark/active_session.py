@@ -7,8 +7,6 @@ from typing import Any
 
 from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import whole_of
-from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table
 
@@ -23,7 +21,7 @@ def executors_of_session(table: Table) -> Elsewhere | None:
     """Spark's executors, to compact the table. None without a session, on Spark Connect, where the client
     cannot see what they have, and for a table in the memory of this process."""
     session = _session()
-    if not hasattr(session, "_jsparkSession") or isinstance(whole_of(table.storage), MemoryStorage):
+    if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):
         return None
     from paimon_stream.spark.compaction import SparkExecutors
 

@@ -71,13 +71,12 @@ def align(
         if judge.missing and all(path in judge.missing for path in judge.problems):
             cure = f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
         raise IncompatibleSchema(
-            f"{location}: the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
-            f"written.{_last_change(schema)} Select, rename or cast the columns of the DataFrame to those of "
-            f"the table{cure}.",
-            table=location,
+            f"the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
+            f"written.{_last_change(schema)} Select, rename or cast the columns of the DataFrame to those of the "
+            f"table{cure}.",
             column=next(iter(judge.problems)),
             columns=tuple(judge.problems),
-        )
+        ).of_table(location)
     return Alignment(columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive)
 
 

@@ -1,11 +1,7 @@
-"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether it keeps state.
-
-Spark passes only the batch id to a `foreachBatch` function. So the query is found by the context of the call:
-local properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`
-(exactly-once.md §1; semantics.md R1.1). A fact that cannot be found is None; it is never guessed.
-
-If a query keeps state, its state stores must see each batch exactly once.
-"""
+"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether it keeps state
+(exactly-once.md §1; semantics.md R1.1). Spark passes only the batch id to a `foreachBatch` function. So the query is
+found by the context of the call: local properties of the thread, Spark's table of running queries, and the checkpoint's
+`metadata`. A fact that cannot be found is None; it is never guessed."""
 
 import functools
 import logging
@@ -168,7 +164,7 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether the query has state stores, which must then see every batch; None if that is not known.
+    """Whether the query has state stores, which must then see every batch exactly once; None if that is not known.
 
     It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
     once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator.

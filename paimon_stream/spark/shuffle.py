@@ -1,12 +1,7 @@
-"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py).
+"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
 
-Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the
-order of the DataFrame, because that order decides which row is the newest. Spark's own shuffle, row by row,
-costs several times as much as packets (`gather_packets`), especially in the first batches.
-
-Append tables need no shuffle, because the rows of a bucket may be in any number of files (spark.md §3). If
-packets are used for them, buckets without partitions are spread evenly over the tasks, because Spark's own
-hash of a bucket number would leave tasks idle.
+Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the order of
+the DataFrame, because that order decides which row is the newest.
 """
 
 import struct

@@ -1,28 +1,8 @@
 """Writes small batches in the driver. An action without Python workers takes half the time of one with them.
 
-The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages
-and errors are the same as those of `write_job`. The plan (write_plan.py) chooses these batches.
-
-The size of the next batch is not known before it is read, and it must not overload the driver. So each partition
-returns only a share: at most one row more than the whole batch may have, each of a bounded size. If the batch has no
-more rows than allowed and no row was too wide, then nothing is missing, and this action was the only one. Otherwise the
-rows are dropped before any of them is written, and the tasks write the batch from their own evaluation of Spark's plan.
-So the rows of a batch never come from two evaluations. If the shares would be too small, the tasks write the batch.
-
-A filter on the place of a row in its partition leaves out the rows beyond the share. The filter
-
-- evaluates all partitions completely and in parallel, as a write does. A limit would leave partitions out, or
-  bring all rows into one task, however costly the plan;
-- keeps the order of rows, which decides between rows of one key. A limit over several partitions shuffles;
-- uses only public functions, and costs a third of caching the batch. Only caching could save the second
-  evaluation of a batch that was too large.
-
-`spark.driver.maxResultSize` does not bound the rows, because Spark collects them into the driver's memory
-before it counts them.
-
-The driver never writes the batches of a query that keeps state, because its operators must see a batch only
-once. The same holds if it is not known whether a query keeps state, and on Spark Connect, where the rows
-would go through the server's channel to its clients.
+The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages and errors
+are the same as those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition hands over only a
+share, so that no batch can overload the driver: docs/architecture.md (How the driver writes a small batch).
 """
 
 import ctypes

@@ -196,11 +196,8 @@ def write_frame(
     """
     if frame.isStreaming:
         raise InvalidOption(
-            f"{table.location}: this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame "
-            "from spark.read.",
-            table=table.location,
-            option="df",
-        )
+            "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read.", option="df"
+        ).of_table(table.location)
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))

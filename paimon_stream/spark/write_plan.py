@@ -1,13 +1,5 @@
-"""How the next batch of a run is written, chosen by the batches before it.
-
-The driver writes batches of few rows (small_batch.py). Tasks write the rest in one of three ways (`Way`):
-
-- Each task writes the rows that it has. This is the usual way for append tables.
-- Each task writes the rows of its (partition, bucket), which come as shuffle packets (shuffle.py). Packets
-  take a third to a half more CPU, but readers have to open each file (docs/performance.md).
-- Each task writes the rows of its buckets, which Spark moves and sorts. This is for tables with a primary key
-  whose rows do not fit into the memory of tasks. Packets would still be written in bounded memory, but a
-  bucket would get several files. Spark spills to disk instead.
+"""How the next batch of a run is written, chosen by the batches before it: by the driver (small_batch.py), or by tasks
+in one of three ways (`Way`). docs/architecture.md (How the next batch is planned) says when each pays.
 
 The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch
 (spark.md §4). Spark allocates each batch in the JVM's memory outside the heap.

@@ -48,7 +48,10 @@ class FileStat:
 
 @runtime_checkable
 class Storage(Protocol):
-    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to executors."""
+    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to executors.
+    They inherit what can be done by the other operations, one after the other, unless they have a faster way."""
+
+    __slots__ = ()
 
     @property
     def location(self) -> str:
@@ -71,10 +74,13 @@ class Storage(Protocol):
         """Does what `write` does for each path and its content, in any order. All files are whole and durable
         when the call returns. Until then, and if it raises, some files may exist, and new ones may be
         incomplete. So it is for files that nothing refers to yet."""
+        for path, data in files:
+            self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
         """Like `write`, for hints: if the machine stops before something else is written durably in that
         folder, the file may have its old content, be empty, or be missing."""
+        self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file with all of its content in one atomic step, or changes nothing. The file is
@@ -86,7 +92,8 @@ class Storage(Protocol):
         with a dot, unless `prefix` does: they are temporary files of this or another engine."""
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The sorted names of the files that `list_files` finds, without requesting their sizes and times."""
+        """The sorted names of the files that `list_files` finds. A storage may save requesting sizes and times."""
+        return [one.name for one in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), sorted, without those that begin with a
@@ -95,12 +102,22 @@ class Storage(Protocol):
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder at any depth, in any order, a page at a time, also those whose names
         begin with a dot. Folders whose names do are left out, and so are folders behind a symbolic link."""
+        yield files_of(self, folder)
+        for name in self.list_folders(folder):
+            inner = f"{folder}/{name}" if folder else name
+            if not self.is_link(inner):
+                yield from self.list_below(inner)
 
     def stat(self, path: str) -> FileStat:
         """Path, size and modification time of the file. Raises `NotFound`."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file; False for a folder."""
+        """Whether there is a file; False for a folder. Raises the errors of `stat` other than `NotFound`."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that is not
@@ -110,6 +127,7 @@ class Storage(Protocol):
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Does what `delete` does for each path, in any order. Returns the `StorageError` or `InvalidOption`
         of each path that could not be deleted; the others are gone (stores.md §7)."""
+        return delete_each(self.delete, paths)
 
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link; always False for
@@ -129,6 +147,7 @@ class Storage(Protocol):
         Where waiting for an answer takes long, as in an object store, all are under way at once, in several
         threads, and the first error is raised when all have ended. Elsewhere they run one after the other, in
         their order, and none is begun after one has failed."""
+        return in_turn(requests)
 
 
 def delete_each(delete: Callable[[str], object], paths: Iterable[str]) -> dict[str, PaimonStreamError]:
@@ -145,49 +164,6 @@ def delete_each(delete: Callable[[str], object], paths: Iterable[str]) -> dict[s
 def files_of(storage: Storage, folder: str) -> list[FileStat]:
     """The files directly in the folder, also hidden ones."""
     return [*storage.list_files(folder), *storage.list_files(folder, ".")]
-
-
-class OneByOne:
-    """What a storage does by its other operations, one after the other, unless it has a faster way."""
-
-    __slots__ = ()
-
-    def write_all(self: Storage, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each file in turn."""
-        for path, data in files:
-            self.write(path, data)
-
-    def write_hint(self: Storage, path: str, data: bytes) -> None:
-        """Like `write`."""
-        self.write(path, data)
-
-    def list_names(self: Storage, folder: str, prefix: str = "") -> list[str]:
-        """The names of the files that `list_files` finds, sorted."""
-        return [one.name for one in self.list_files(folder, prefix)]
-
-    def list_below(self: Storage, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder, a page for each folder."""
-        yield files_of(self, folder)
-        for name in self.list_folders(folder):
-            inner = f"{folder}/{name}" if folder else name
-            if not self.is_link(inner):
-                yield from self.list_below(inner)
-
-    def exists(self: Storage, path: str) -> bool:
-        """Whether `stat` finds the file. Raises the errors of `stat` other than `NotFound`."""
-        try:
-            self.stat(path)
-        except NotFound:
-            return False
-        return True
-
-    def delete_all(self: Storage, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Deletes one file after the other."""
-        return delete_each(self.delete, paths)
-
-    def together(self: Storage, requests: Sequence[Request]) -> list[Any]:
-        """The results of the requests, one after the other."""
-        return in_turn(requests)
 
 
 _OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")

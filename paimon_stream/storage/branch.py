@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -22,18 +23,60 @@ _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
 _BY_PATH: Final = (
-    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "stat", "exists",
-    "delete", "is_link", "open_output", "open_input",
+    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "list_below", "stat",
+    "exists", "delete", "is_link", "open_output", "open_input",
 )  # fmt: skip
 """The methods of a storage whose first argument is a path."""
 _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
-class BranchStorage:
+class StorageView:
+    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a subclass says in which
+    storage a path is, how it begins there, and how here instead."""
+
+    __slots__ = ("whole",)
+    whole: Storage
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("write_all", "delete_all"):
+            return partial(self._all, name)
+        if name not in _BY_PATH:
+            return getattr(self.whole, name)
+
+        def call(path: str, *others: Any, **named: Any) -> Any:
+            storage, there, here = self._there(path)
+            found = getattr(storage, name)(there + path[len(here) :], *others, **named)
+            back = partial(_moved, there, here)
+            return map(back, found) if name == "list_below" else back(found)
+
+        return call
+
+    def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
+        """Calls the method of each storage once, with its paths, or pairs of path and content."""
+        found: dict[str, tuple[Storage, dict[str, str], list[Any]]] = {}
+        for item in items:
+            path = item if isinstance(item, str) else item[0]
+            storage, there, here = self._there(path)
+            moved = there + path[len(here) :]
+            _, paths, group = found.setdefault(here, (storage, {}, []))
+            paths[moved] = path
+            group.append(moved if item is path else (moved, item[1]))
+        failed = self.whole.together([partial(getattr(one, name), group) for one, _, group in found.values()])
+        of_paths = zip(found.values(), failed, strict=True)
+        return {paths[one]: why for (_, paths, _), wrong in of_paths for one, why in (wrong or {}).items()}
+
+
+def _moved(there: str, here: str, found: Any) -> Any:
+    if isinstance(found, list):
+        return [_moved(there, here, one) for one in found]
+    return replace(found, path=here + found.path.removeprefix(there)) if isinstance(found, FileStat) else found
+
+
+class BranchStorage(StorageView):
     """The files of one branch of the table in `whole`. Callers see it as a `Storage` (`branch_storage`)."""
 
-    __slots__ = ("branch", "folder", "whole")
+    __slots__ = ("branch", "folder")
 
     def __init__(self, whole: Storage, branch: str) -> None:
         self.whole = whole
@@ -52,30 +95,8 @@ class BranchStorage:
         """Whether the branch is being made or deleted."""
         return self.whole.exists(branch_note(self.branch))
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.whole, name)
-        if name == "list_below":
-            return lambda folder: map(self._here, found(self._there(folder)))
-        if name not in _BY_PATH:
-            return found
-        return lambda path, *others, **named: self._here(found(self._there(path), *others, **named))
-
-    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """What `Storage.write_all` does."""
-        self.whole.write_all([(self._there(path), data) for path, data in files])
-
-    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """What `Storage.delete_all` does."""
-        there = {self._there(path): path for path in paths}
-        return {there[path]: why for path, why in self.whole.delete_all([*there]).items()}
-
-    def _there(self, path: str) -> str:
-        return f"{self.folder}{path}" if path.partition("/")[0] in _OWN else path
-
-    def _here(self, result: Any) -> Any:
-        if isinstance(result, list):
-            return [self._here(one) for one in result]
-        return replace(result, path=result.path.removeprefix(self.folder)) if isinstance(result, FileStat) else result
+    def _there(self, path: str) -> tuple[Storage, str, str]:
+        return self.whole, self.folder if path.partition("/")[0] in _OWN else "", ""
 
 
 def branch_storage(whole: Storage, branch: str) -> Storage:
@@ -120,11 +141,10 @@ def check_branch(name: str, location: str) -> None:
     """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
         raise InvalidOption(
-            f"{location}: the name of the branch is not allowed. It is neither empty nor main nor only digits, fits "
-            "into the name of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
+            "the name of the branch is not allowed. It is neither empty nor main nor only digits, fits into the name "
+            "of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
             option="branch",
-            table=location,
-        )
+        ).of_table(location)
 
 
 def split_location(location: str) -> tuple[str, str | None]:

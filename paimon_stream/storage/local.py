@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound, StorageError
 from paimon_stream.runtime import IdSource, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path, parents
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, parents
 from paimon_stream.storage.os_files import (
     CheckedFile,
     Output,
@@ -37,7 +37,7 @@ _PATH: Final = operator.attrgetter("path")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStorage(OneByOne):
+class LocalStorage(Storage):
     """A folder of the local file system. It need not exist: reads find nothing, and the first write creates it.
 
     `unsafe_single_writer` applies where hard links are unsupported: files are created exclusively under their

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, NotFound
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
         return store
 
 
-class MemoryStorage(OneByOne):
+class MemoryStorage(Storage):
     """Files in memory. Every `MemoryStorage` of the same name in this process sees them, and so do pickled
     copies in this process. Safe to use from many threads.
 

@@ -3,29 +3,52 @@
 stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and
 durable when it is answered. The atomic create is a PUT on the condition that there is no object
 (`If-None-Match: *`, Google's generation 0).
+
+A conditional create is answered "exists already" in more cases than one: another writer was first, an earlier
+try of this one took effect and its answer was lost, or another request for the key is under way and nothing
+was written. So the answer is never believed without reading the object (stores.md §4).
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, StorageError, Unavailable
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+    Unavailable,
+)
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, delete_each
-from paimon_stream.storage.store_client import is_right, trust
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, delete_each
+from paimon_stream.storage.store_client import Client, Handle, client_of, is_right, trust
+from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import Upload, open_source
 from paimon_stream.storage.store_open import StoreSettings
-from paimon_stream.storage.store_requests import PAGE, Requests
 from paimon_stream.storage.together import Request, Tally, at_once
 
+T = TypeVar("T")
+
+_PAGE: Final = 1000
+"""The most keys that S3 lists or deletes with one request."""
+_CONFLICTS: Final = 5
+_WAIT_MILLIS: Final = 50
+_LARGE: Final = 1 << 20
+_MOST_KEY_BYTES: Final = 1024
+_KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _NAME: Final = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ObjectStorage(OneByOne):
+class ObjectStorage(Storage):
     """A folder in a bucket. The store is opened when it is first used, in each process.
 
     A pickle holds the settings with their secrets, because executors need them. `repr` shows the location
@@ -56,42 +79,94 @@ class ObjectStorage(OneByOne):
             check_size(full, int(found.meta["size"]), limit)
             return bytes(found.bytes())
 
-        return self._requests.get(path, body)
+        return self.get(path, body)
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""
-        self._requests.replace(path, data)
+        why = None
+        for attempt in range(_CONFLICTS):
+            try:
+                return self._put("write", path, data, "overwrite", _handle_for(data))
+            except AlreadyExists as busy:  # another request for the key is under way
+                why = busy
+                self._wait(attempt)
+            except NoSpace as full:
+                if self._held(path, full) != data:
+                    raise
+                return None
+        raise _unknown("write", f"{self.settings.location}/{path}", why)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Writes the files in parallel. The last content of a path counts. If some fail, the first error is
         raised when all have ended."""
         last = dict(files)
         for path in last:
-            self._requests.key(path)
+            self.key(path)
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
-    def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is unknown."""
-        return self._requests.create(path, data)
+    def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
+        """Creates the file, or leaves an existing one unchanged.
+
+        With `repeated`, for names that only one writer uses, the client repeats a request that failed, and an
+        object with the same bytes counts as created. Without, each failure whose effect is unknown is raised
+        (`Unavailable`), because only the caller knows what a repetition means.
+        """
+        sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
+        why: PaimonStreamError | None = None
+        for attempt in range(_CONFLICTS + 1):
+            try:
+                self._put("create", path, data, "create", handle)
+                return PutResult.CREATED
+            except Unavailable:
+                if not repeated and self.client.right:
+                    # Waits for the store, so that the caller, who counts repetitions, repeats only once.
+                    with suppress(PaimonStreamError):
+                        self.head(path)
+                raise
+            except (AlreadyExists, NoSpace) as refused:
+                why = refused
+                held = self._held(path, refused)
+            if held is not None:
+                ours = held == data and (sent or isinstance(why, NoSpace))
+                return PutResult.CREATED if ours else PutResult.EXISTS
+            if isinstance(why, NoSpace):
+                raise why
+            sent = True
+            if attempt < _CONFLICTS:
+                self._wait(attempt)
+        raise _unknown("create", f"{self.settings.location}/{path}", why)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
-        start, found = self._requests.listed(folder)
+        start, found = self.listed(folder)
         named = ((one["path"][len(start) :], one) for one in found["objects"] if one["path"].startswith(start))
         kept = [one for one in named if one[0].startswith(prefix) and (prefix or not one[0].startswith("."))]
         return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in sorted(kept, key=_NAME)]
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
-        start, found = self._requests.listed(folder)
+        start, found = self.listed(folder)
         names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder, 1,000 at a time: one request for each page of the store, whatever
-        folders there are."""
-        for start, page in self._requests.below(folder):
-            above = f"{folder}/" if folder else ""
+        """All files below the folder, 1,000 at a time: one request for each page of the store, in its order, whatever
+        folders there are. After a failure the listing goes on behind the last key."""
+        key = self.key(folder) if folder else self.settings.prefix
+        start, above = f"{key}/", f"{folder}/" if folder else ""
+        last: str | None = None
+        stream: Any = None
+
+        def following(obstore: Any, store: Any) -> Any:
+            nonlocal stream
+            source, stream = stream, None  # one that fails is not used again
+            source = source or obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
+            found = next(source, None)
+            stream = source
+            return found
+
+        while page := self.ask("list", folder, following):
+            last = page[-1]["path"]
             named = ((one["path"][len(start) :], one) for one in page if one["path"].startswith(start))
             yield [
                 _file_stat(above + name, one)
@@ -101,12 +176,12 @@ class ObjectStorage(OneByOne):
 
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`."""
-        return _file_stat(path, self._requests.head(path))
+        return _file_stat(path, self.head(path))
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
         with suppress(NotFound):
-            self._requests.call("delete", path, "delete")
+            self.call("delete", path, "delete")
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
@@ -114,35 +189,35 @@ class ObjectStorage(OneByOne):
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
         every = dict.fromkeys(paths)
-        failed = delete_each(self._requests.key, every)  # deletes nothing: finds the paths that are no keys
+        failed = delete_each(self.key, every)  # deletes nothing: finds the paths that are no keys
         good = [path for path in every if path not in failed]
-        groups = [good[start : start + PAGE] for start in range(0, len(good), PAGE)]
+        groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
         for found in self.together([partial(self._deleted_together, group) for group in groups]):
             failed.update(found)
         return failed
 
     def is_link(self, path: str) -> bool:
         """False, because there are no links."""
-        self._requests.key(path)
+        self.key(path)
         return False
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists` at
         the end, or before the first part of a file of more than 8 MiB is sent."""
-        return cast("AbstractContextManager[BinaryIO]", Upload(self._requests, path))
+        return cast("AbstractContextManager[BinaryIO]", Upload(self, path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """An Arrow file for random access. Raises `NotFound`."""
-        return cast("AbstractContextManager[Any]", open_source(self._requests, path))
+        return cast("AbstractContextManager[Any]", open_source(self, path))
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of the requests, which are in flight at once."""
         return at_once(requests)
 
     def _deleted_together(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        keys = [self._requests.key(path) for path in paths]
+        keys = [self.key(path) for path in paths]
         try:
-            self._requests.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
+            self.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
         except (StorageError, InvalidOption) as why:
             if isinstance(why, Unavailable) or why.context.get("status") in (401, 403):
                 return dict.fromkeys(paths, why)  # it is the same for all
@@ -153,9 +228,87 @@ class ObjectStorage(OneByOne):
         found = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: why for one in found for path, why in one.items()}
 
+    # -- requests ---------------------------------------------------------------------------------
+
     @property
-    def _requests(self) -> Requests:
-        return Requests(self.settings, self.runtime, self.tally)
+    def client(self) -> Client:
+        """The connections of this process. Raises `ConfigError` after a fork, and `MissingExtra`."""
+        return client_of(self.settings)
+
+    def key(self, path: str) -> str:
+        """The key of a file in the bucket.
+
+        Raises `InvalidOption` for a path that leaves the root, or that a store would refuse or change."""
+        checked_path(path)
+        key = f"{self.settings.prefix}/{path}"
+        why, cure = None, "Use another name."
+        if _CONTROL.search(key):
+            why = "has a control character, or bytes that are no text"
+        elif len(key.encode()) > _MOST_KEY_BYTES:
+            why = f"makes a key of {len(key.encode()):,} bytes, and a store takes {_MOST_KEY_BYTES:,} at most"
+            cure = "Use a shorter location."
+        elif self.settings.kind == "azure" and "\\" in path:
+            why = "has a backslash, which Azure takes for a slash"
+        if why is not None:
+            full = f"{self.settings.location}/{path}"
+            raise InvalidOption(f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full)
+        return key
+
+    def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
+        """The result of an effect on obstore and an open store. The verb `head` is a `read` in messages."""
+        client = self.client
+        self.tally.add(_KINDS.get(verb, "PUT"))
+        request = Asked(verb="read" if verb == "head" else verb, location=self.settings.location, path=path)
+        return client.ask(request, self.runtime, lambda store: effect(client.obstore, store), handle)
+
+    def call(self, verb: str, path: str, name: str, *given: Any, handle: Handle = Handle.CALM, **named: Any) -> Any:
+        """The result of the function of obstore with that name, for the file's key and the other arguments."""
+        key = self.key(path)
+        return self.ask(verb, path, lambda obstore, store: getattr(obstore, name)(store, key, *given, **named), handle)
+
+    def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
+        """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
+        key = self.key(path)
+        return self.ask(
+            "read", path, lambda obstore, store: use(obstore.get(store, key, options=options)), Handle.LARGE
+        )
+
+    def ranged(self, path: str, start: int, end: int) -> bytes:
+        """The bytes from `start` to before `end`, or fewer at the end of the file."""
+        return bytes(self.call("read", path, "get_range", start=start, end=end, handle=Handle.LARGE))
+
+    def head(self, path: str) -> dict[str, Any]:
+        """Obstore's facts about the object. Raises `NotFound`."""
+        found: dict[str, Any] = self.call("head", path, "head")
+        return found
+
+    def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
+        """What all keys of a folder begin with, and what obstore finds directly in it."""
+        key = self.key(folder) if folder else self.settings.prefix
+        found = self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
+        return f"{key}/", found
+
+    def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
+        self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
+
+    def _held(self, path: str, refused: PaimonStreamError) -> bytes | None:
+        """What the object holds after a put that was refused; None if there is none. If that cannot be read,
+        the effect of the put is unknown."""
+        try:
+            return self.get(path, lambda found: bytes(found.bytes()))
+        except NotFound:
+            return None
+        except PaimonStreamError as unreadable:
+            why = unreadable
+        raise Unavailable(
+            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: {why.message}",
+            path=f"{self.settings.location}/{path}",
+        )
+
+    def _wait(self, attempt: int) -> None:
+        """Waits before a repetition: twice as long each time, and up to a half more by chance."""
+        millis = _WAIT_MILLIS * 2**attempt
+        self.runtime.clock.sleep((millis + self.runtime.rng.below(millis // 2)) / 1000)
 
 
 def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
@@ -169,3 +322,16 @@ def _file_stat(path: str, found: Any) -> FileStat:
     # In whole seconds: some stores list finer times than they answer for a single object.
     millis = int(found["last_modified"].timestamp()) * 1000
     return FileStat(path=path, size=int(found["size"]), modified_millis=millis)
+
+
+def _handle_for(data: bytes) -> Handle:
+    return Handle.LARGE if len(data) > _LARGE else Handle.CALM
+
+
+def _unknown(verb: str, full: str, why: PaimonStreamError | None) -> Unavailable:
+    said = () if why is None else (why.context.get("status"), why.context.get("code"))
+    what = " ".join(str(part) for part in said if part)
+    answer = f" ({what})" if what else ""
+    return Unavailable(
+        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.", path=full
+    )

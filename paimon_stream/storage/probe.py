@@ -11,8 +11,8 @@ from paimon_stream.errors import NotAtomic, StorageError, Unavailable
 from paimon_stream.runtime import IdSource
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.branch import whole_of
-from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_client import Client, client_of
+from paimon_stream.storage.store_open import StoreSettings
 
 _FIRST = b"first"
 _SECOND = b"second"
@@ -68,5 +68,5 @@ def is_unproven(storage: Storage) -> bool:
 
 
 def _client(storage: Storage) -> Client | None:
-    store = whole_of(storage)
-    return client_of(store.settings) if isinstance(store, ObjectStorage) else None
+    settings = getattr(whole_of(storage), "settings", None)
+    return client_of(settings) if isinstance(settings, StoreSettings) else None

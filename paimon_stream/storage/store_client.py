@@ -1,11 +1,4 @@
-"""The connections of this process to object stores (stores.md §1, §5).
-
-A store is opened when it is first used, once in each process, and is shared by all tables with the same
-bucket and settings. obstore is imported then.
-
-Four connections serve one store. The *calm* one repeats what failed. The *large* one does, too, and gives
-large bodies more time. The *parts* one, for the parts of a file, goes on until an outage counts as one. The
-*once* one repeats nothing: whether a conditional create took effect is unknown after a repetition.
+"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used.
 
 The outage of a store that has answered once is waited for, up to `max_outage_millis`. Executors take the
 driver's word for it.

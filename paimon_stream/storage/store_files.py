@@ -3,14 +3,16 @@
 import io
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, PaimonStreamError, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.store_client import Handle
-from paimon_stream.storage.store_requests import Requests
+
+if TYPE_CHECKING:
+    from paimon_stream.storage.object_store import ObjectStorage
 
 _PART: Final = 8 << 20
 """A file of at most this size is one request. A larger one is sent in parts of it."""
@@ -28,10 +30,10 @@ class Upload(io.RawIOBase):
     parts: there the name is looked at before the first part is sent, and must be a new one.
     """
 
-    def __init__(self, requests: Requests, path: str) -> None:
+    def __init__(self, store: "ObjectStorage", path: str) -> None:
         super().__init__()
-        requests.key(path)
-        self._requests = requests
+        store.key(path)
+        self._store = store
         self._path = path
         self._parts: _Parts | None = None
         self._held = bytearray()  # what was not sent yet
@@ -47,7 +49,7 @@ class Upload(io.RawIOBase):
                 self._parts.abort(error)
         elif self._parts is not None:
             self._parts.complete(bytes(self._held), self._size)
-        elif self._requests.create(self._path, bytes(self._held), repeated=True) is PutResult.EXISTS:
+        elif self._store.put_if_absent(self._path, bytes(self._held), repeated=True) is PutResult.EXISTS:
             raise self._exists()
 
     def writable(self) -> bool:
@@ -78,23 +80,23 @@ class Upload(io.RawIOBase):
 
     def _open_parts(self) -> "_Parts":
         try:
-            self._requests.head(self._path)
+            self._store.head(self._path)
         except NotFound:
-            return _Parts(self._requests, self._path)
+            return _Parts(self._store, self._path)
         raise self._exists()
 
     def _exists(self) -> AlreadyExists:
-        full = f"{self._requests.settings.location}/{self._path}"
+        full = f"{self._store.location}/{self._path}"
         return AlreadyExists(f"{full} exists already. Remove it, or write under another name.", path=full)
 
 
 class _Parts:
     """A file that is sent in parts. It appears when it is completed."""
 
-    def __init__(self, requests: Requests, path: str) -> None:
-        self._requests = requests
+    def __init__(self, store: "ObjectStorage", path: str) -> None:
+        self._store = store
         self._path = path
-        key = requests.key(path)
+        key = store.key(path)
         self._writer = self._ask(
             lambda obstore, store: obstore.open_writer(store, key, buffer_size=_PART, max_concurrency=_TOGETHER)
         )
@@ -114,14 +116,14 @@ class _Parts:
         else:
             return
         try:
-            if self._requests.head(self._path)["size"] == size:
+            if self._store.head(self._path)["size"] == size:
                 return
         except NotFound:
             if not isinstance(why, (AlreadyExists, Unavailable)):
                 raise why from None
         except PaimonStreamError:
             pass
-        full = f"{self._requests.settings.location}/{self._path}"
+        full = f"{self._store.location}/{self._path}"
         raise Unavailable(
             f"It is unknown whether {full} was completed. {why.message} Write it under another name.", path=full
         ) from None
@@ -134,45 +136,45 @@ class _Parts:
             return
 
     def _ask(self, effect: Callable[[Any, Any], Any]) -> Any:
-        return self._requests.ask("write", self._path, effect, Handle.PARTS)
+        return self._store.ask("write", self._path, effect, Handle.PARTS)
 
 
-def open_source(requests: Requests, path: str) -> Any:
+def open_source(store: "ObjectStorage", path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
     first, which is where formats have their indexes. Raises `NotFound`."""
-    size, start, tail = _size_and_tail(requests, path)
+    size, start, tail = _size_and_tail(store, path)
     if start == 0:
         return pa.BufferReader(tail)
-    return pa.PythonFile(_Ranges(requests, path, size, tail), mode="r")
+    return pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
 
 
-def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
+def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
     """The size of the file, and its last bytes with their place."""
-    if requests.settings.kind != "azure":  # which has no ranges that count from the end
+    if store.settings.kind != "azure":  # which has no ranges that count from the end
         try:
-            return requests.get(
+            return store.get(
                 path,
                 lambda found: (int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())),
                 options={"range": {"suffix": _LEAST_READ}},
             )
         except InvalidOption as refused:  # an empty file has no last bytes
             why = refused
-            size = int(requests.head(path)["size"])
+            size = int(store.head(path)["size"])
         if size:
             raise why
         return 0, 0, b""
-    size = int(requests.head(path)["size"])
+    size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
-    return size, start, requests.ranged(path, start, size) if size else b""
+    return size, start, store.ranged(path, start, size) if size else b""
 
 
 class _Ranges(io.RawIOBase):
     """Random access by ranges. It keeps the last bytes of the file, and the block that was read last. A
     reader that goes on where it stopped gets larger blocks."""
 
-    def __init__(self, requests: Requests, path: str, size: int, tail: bytes) -> None:
+    def __init__(self, store: "ObjectStorage", path: str, size: int, tail: bytes) -> None:
         super().__init__()
-        self._requests = requests
+        self._store = store
         self._path = path
         self._size = size
         self._at = 0
@@ -216,5 +218,5 @@ class _Ranges(io.RawIOBase):
         start, data = self._block
         ahead = min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD) if start + len(data) == self._at else _LEAST_READ
         stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
-        self._block = (self._at, self._requests.ranged(self._path, self._at, stop))
+        self._block = (self._at, self._store.ranged(self._path, self._at, stop))
         return self._cached(end)

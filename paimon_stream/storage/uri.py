@@ -1,6 +1,7 @@
 """Turns a location, as a user writes it, into a `Storage`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from urllib.parse import unquote, urlsplit
 
@@ -87,6 +88,19 @@ def open_folder(
         location=shown_location(location),
         scheme=scheme,
     )
+
+
+def open_beside(storage: Storage, location: str) -> Storage:
+    """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind
+    and account, else those of the environment. Raises what `open_folder` raises."""
+    if scheme_of(location) == "file":
+        return open_folder("/" + location.partition(":")[2].lstrip("/"))  # as in Java, nothing is percent-encoded
+    if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:
+        place = store_location(location)
+        if not place.account or place.account == storage.settings.config.get("account_name"):
+            moved = replace(storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix)
+            return replace(storage, settings=moved)
+    return open_folder(location)
 
 
 def _path_of_file_uri(location: str) -> str:

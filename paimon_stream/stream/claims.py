@@ -1,10 +1,5 @@
-"""Who writes under a commit user: the claim of a run, and the register of identities that were judged.
-
-Both are in `_paimon_stream/<commit user>/`. A *claim* is made once per run, before anything else, by an
-atomic create. A second sink of the same run under the same user finds it taken. The claim is also a fence:
-while a run's claim exists, no later run has begun. The *register* (`writer`) is written only after a run's
-first batch was judged, so an identity that was refused is not registered.
-"""
+"""Who writes under a commit user: the claim of a run, and the register of identities that were judged
+(docs/architecture.md, What a stream keeps)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -138,12 +133,8 @@ class Claims:
 @dataclass(slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch was judged. The
-    committer calls it where it finds such a gap.
-
-    A later run ends the claims of earlier ones before it judges, so the own claim excludes later runs. It does
-    not exclude earlier ones. A paused run, or a put that a dead run had sent, can take effect while the next run
-    works on the same batch. That is possible until a run has published a batch: from then on an earlier run that
-    is still alive finds the batch published, and stops (exactly-once.md §5).
+    committer calls it where it finds such a gap. The own claim excludes later runs, but not earlier ones
+    (exactly-once.md §5; docs/architecture.md, What a stream keeps).
 
     `seen` is the snapshot on which the batch was judged. `attempted` says that an earlier run may have attempted the
     batch. `live` returns how many files of known earlier attempts are part of the table.

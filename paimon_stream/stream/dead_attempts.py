@@ -1,10 +1,5 @@
-"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more.
-
-An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only after a
-published snapshot of the same batch was read that does not reference them. From then on every attempt, even a
-paused one that wakes up, finds the batch committed (exactly-once.md §4, and the ownership law there).
-Everything here is best effort: a file that stays is an orphan, and no file is ever missing.
-"""
+"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more (exactly-once.md §4;
+docs/architecture.md, What a stream keeps). A file that stays is an orphan, and no file is ever missing."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -50,7 +45,7 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
     alike = [one for one in found if one.file.file_name in names]
-    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in alike})
+    return len(prepared & {layout.file_of(one) for one in alike})
 
 
 def remove_dead_attempts(
@@ -76,7 +71,7 @@ def remove_dead_attempts(
             return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
         if not _is_proof(snapshots, manifests, published[-1]):
             return 0
-        prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
+        prepared = [*_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))]
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [

@@ -1,12 +1,11 @@
-"""The identity of one streaming writer, and the marks that it leaves on its snapshots.
+"""The identity of one streaming writer, and what it leaves in the properties of its snapshots: marks, by which it knows
+them, and a summary (semantics.md R1.1, R1.5; exactly-once.md §1; docs/architecture.md, What a stream keeps)."""
 
-A stream is identified by its commit user. A *run* of it is one start of its Spark query. With the marks
-(snapshot properties), a later run distinguishes its own snapshots from those of another query that was given
-the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
-"""
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
 
-from dataclasses import dataclass
-
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot
 
 
@@ -48,3 +47,53 @@ def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
         return False
     theirs = Marks.of(snapshot.properties).query_id
     return theirs is None or identity.query_id is None or theirs == identity.query_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSummary:
+    """One batch: the number of added files with their rows and bytes, the number of their partitions and
+    buckets, and the milliseconds from the start of the write job to the commit. `reused` is 1 if an earlier
+    run, which was killed, had written the files. Unknown values are None."""
+
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    partitions: int | None = None
+    buckets: int | None = None
+    write_millis: int | None = None
+    reused: int | None = None
+
+    @classmethod
+    def of_messages(
+        cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool
+    ) -> "BatchSummary":
+        """The summary of a batch that is about to be published."""
+        given = [message for message in messages if message.new_files]
+        files = [file for message in given for file in message.new_files]
+        return cls(
+            files=len(files),
+            rows=sum(file.row_count for file in files),
+            bytes=sum(file.file_size for file in files),
+            partitions=len({message.partition for message in given}),
+            buckets=len({(message.partition, message.bucket) for message in given}),
+            write_millis=None if write_millis is None else round(write_millis),
+            reused=1 if reused else None,
+        )
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> "BatchSummary":
+        """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
+        read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
+        return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
+
+    def properties(self) -> dict[str, str]:
+        """The properties, without unknown values."""
+        known = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {_key(name): str(value) for name, value in known.items() if value is not None}
+
+
+NO_SUMMARY: Final = BatchSummary()
+
+
+def _key(name: str) -> str:
+    return MARK_PREFIX + name.replace("_", "-")

@@ -1,10 +1,7 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide?
 
-`judge_first` runs before the first batch of a run. It uses everything that storage holds and returns a
-verdict, or raises the `ReplayError` that says what cannot be proven and which option lets an operator decide
-(exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py` judges the later batches of a run.
-
-Nothing here writes.
+The rules are in exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. `later_batches.py` judges the later batches
+of a run. Nothing here writes.
 """
 
 from collections.abc import Callable, Mapping
@@ -133,7 +130,8 @@ class Evidence:
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-    """Judges the first batch of a run, from storage alone."""
+    """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError` that says what
+    cannot be proven, and which option lets an operator decide."""
     entry, last_entry = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
     same_table = _judge_table(evidence, (entry, last_entry), refuse)
     entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))

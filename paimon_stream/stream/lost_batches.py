@@ -13,9 +13,8 @@ from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import registered_writers
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.identity import BatchSummary, WriterIdentity
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
@@ -61,12 +60,11 @@ def journalled_batches(storage: Storage, user: str | None, batch: int | None) ->
 def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> PaimonStreamError | None:
     if entry.schema_digest != digest:
         return TableReplaced(
-            f"{storage.location}: batch {entry.batch_id} of user {user!r} was prepared for another table "
-            "that was at this location. Nothing was published. Write its rows again.",
-            table=storage.location,
+            f"batch {entry.batch_id} of user {user!r} was prepared for another table that was at this location. "
+            "Nothing was published. Write its rows again.",
             user=user,
             batch=entry.batch_id,
-        )
+        ).of_table(storage.location)
     if entry.overwrites:
         return not_to_be_repeated(storage, user, entry.batch_id, "it replaces the whole table")
     return None
@@ -99,11 +97,10 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     entries = lost_entries(ManifestStore(storage), nonce)
     if entries is None:
         raise NotFound(
-            f"{storage.location}: the delta list {nonce!r}, or a manifest that it names, cannot be read, so "
-            "the files are not known. Nothing was published. Write the rows again.",
-            table=storage.location,
+            f"the delta list {nonce!r}, or a manifest that it names, cannot be read, so the files are not known. "
+            "Nothing was published. Write the rows again.",
             batch=batch,
-        )
+        ).of_table(storage.location)
     if any(one.kind is FileKind.DELETE for one in entries):
         raise not_to_be_repeated(storage, user, batch, "it replaced or compacted files")
     if table.options.value(CHANGELOG_PRODUCER) == "input":
@@ -132,9 +129,8 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
 def not_to_be_repeated(storage: Storage, user: str, batch: int, why: str) -> UnsupportedFeature:
     """The error for a batch that cannot be committed with its files again."""
     return UnsupportedFeature(
-        f"{storage.location}: batch {batch} of user {user!r} cannot be committed again, because {why}. "
-        "Nothing was published. Run what made it again.",
-        table=storage.location,
+        f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. Run what "
+        "made it again.",
         user=user,
         batch=batch,
-    )
+    ).of_table(storage.location)

@@ -130,11 +130,8 @@ class _Recommit:
         missing = [one for one in entries if self._is_missing(one)]
         if user is None and len({one.user for one in missing}) > 1:
             users = ", ".join(sorted({one.user for one in missing}))
-            raise InvalidOption(
-                f"{self._storage.location}: batches of several commit users are not in the table: {users}. "
-                "Give the user.",
-                table=self._storage.location,
-            )
+            text = f"batches of several commit users are not in the table: {users}. Give the user."
+            raise InvalidOption(text).of_table(self._storage.location)
         if missing:
             return missing[0]  # the earliest
         if entries and (nonce is None or batch is not None):
@@ -143,12 +140,11 @@ class _Recommit:
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
             raise NotFound(
-                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the batch, "
-                "the snapshot and the delta list that the message of CommitLost names, or write the rows again.",
-                table=self._storage.location,
+                f"the journal does not know {which} of {whose}. Give the user, the batch, the snapshot and the delta "
+                "list that the message of CommitLost names, or write the rows again.",
                 user=user,
                 batch=batch,
-            )
+            ).of_table(self._storage.location)
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------

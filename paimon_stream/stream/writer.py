@@ -1,11 +1,7 @@
-"""One batch of a stream, without Spark: judge, journal, commit, clean up.
+"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md).
 
-`StreamWriter` is bound to one run of one streaming writer and holds the memory of that run. The caller writes
-the data files between `judge` and `commit`. Everything that makes the batch take effect exactly once is here
-and in the imported modules (exactly-once.md).
-
-A batch that fails leaves either nothing, or files that its journal entry names and that the next run commits
-or removes. Files are deleted here only if no attempt can publish them any more.
+The caller writes the data files between `judge` and `commit`. Files are deleted here only if no attempt can publish
+them any more. docs/architecture.md (What a stream keeps) says what else lies on the storage.
 """
 
 import logging
@@ -34,11 +30,10 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
 from paimon_stream.stream.evidence import gather, journal_since, judge
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.identity import BatchSummary, WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry, veto_error
@@ -370,7 +365,7 @@ class StreamWriter:
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
         """Removes the files of a write that failed before its commit."""
-        remove_files(self._storage, data_files(self.table.layout, messages))
+        remove_files(self.table.storage, data_files(self.table.layout, messages))
 
     # -- compaction -------------------------------------------------------------------------------
 

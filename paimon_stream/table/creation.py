@@ -1,5 +1,6 @@
 """The rules for a new table, and its first schema (format.md §2.2). This module touches no storage."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from paimon_stream.options import (
     BUCKET,
     BUCKET_FUNCTION,
     BUCKET_KEY,
+    EXTERNAL_PATHS,
     Options,
     check_table_options,
     folded,
@@ -155,6 +157,8 @@ def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
         low = name.lower()
         name = folded(name) if low in declared or low.startswith("fields.") else name
         stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    if EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
+        stored[EXTERNAL_PATHS.key] = re.sub(r"\s*,\s*", ",", stored[EXTERNAL_PATHS.key].strip())
     return stored
 
 

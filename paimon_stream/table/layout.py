@@ -5,6 +5,7 @@ including its orphan cleaning, ignores names that begin with `_`.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format.binary_row import deserialize_partition
-from paimon_stream.format.entries import IndexFileMeta
+from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
 from paimon_stream.format.names import (
     POSTPONE_BUCKET,
     checked_name,
@@ -21,6 +22,7 @@ from paimon_stream.format.names import (
     is_bucket_folder,
     is_partition_folder,
     partition_path,
+    shown_name,
     wrong_with,
 )
 from paimon_stream.format.schema_json import TableSchema
@@ -33,6 +35,8 @@ from paimon_stream.options import (
     Options,
 )
 from paimon_stream.storage.base import Storage, checked_path
+from paimon_stream.storage.external import shown_root, split_root
+from paimon_stream.table.external_paths import ExternalPaths
 
 SNAPSHOT_FOLDER: Final = "snapshot"
 SCHEMA_FOLDER: Final = "schema"
@@ -41,11 +45,13 @@ MANIFEST_FOLDER: Final = "manifest"
 INDEX_FOLDER: Final = "index"
 TAG_FOLDER: Final = "tag"
 OWN_FOLDER: Final = "_paimon_stream"
+CHANGELOG_FOLDER: Final = "changelog"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
 PIN_PREFIX: Final = "paimon-stream-rollback-"
 """Tags whose names begin so are the pins of rollbacks."""
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
+_ENTROPY: Final = re.compile(r"/(([01]{4}/){3}[01]{8}/)?\Z")
 _LONGEST_USER: Final = 180
 _MOST_DIGITS: Final = 100
 _HINT_BYTES: Final = 32
@@ -145,10 +151,12 @@ class Layout:
     default_name: str
     legacy_name: bool
     index_beside_data: bool
+    external: ExternalPaths | None
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> "Layout":
-        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table."""
+        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table, and for
+        external paths that no engine could use."""
         # Java resolves a leading slash from the root of the file system, so it is refused.
         directory = options.value(DATA_FILE_DIRECTORY).rstrip("/") if options.is_set(DATA_FILE_DIRECTORY) else ""
         try:
@@ -167,6 +175,7 @@ class Layout:
             default_name=options.value(PARTITION_DEFAULT_NAME),
             legacy_name=options.value(PARTITION_LEGACY_NAME),
             index_beside_data=options.value(INDEX_IN_DATA_DIR),
+            external=ExternalPaths.of(options),
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:
@@ -180,21 +189,39 @@ class Layout:
         values = self.partition_values(partition)
         return partition_path(self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name)
 
-    def bucket_folder(self, partition: bytes, bucket: int) -> str:
-        """The folder of one bucket of one partition. Raises `FormatError` for a partition or bucket that the
-        table cannot have."""
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The external roots for new files, as the table's storage shows them."""
+        return () if self.external is None else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
+
+    def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
+        """The folder of one bucket of one partition, as the table's storage shows it. With the `_EXTERNAL_PATH` of a
+        file, that file's own folder outside the table. Raises `FormatError` for a partition, bucket or external path
+        that the table cannot have."""
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
             checked_name(part, folder, "The partition of an entry")
         if not is_bucket(bucket):
             raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
         name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
-        return "/".join(part for part in (self.directory, folder, name) if part)
+        folder = "/".join(part for part in (self.directory, folder, name) if part)
+        return folder if external is None else self._outside(folder, external)
 
-    def data_file(self, partition: bytes, bucket: int, name: str) -> str:
-        """The path of a data file, or of a file that lies beside it. Raises `FormatError` for a partition,
-        bucket or name that the table cannot have."""
-        return self.in_folder(self.bucket_folder(partition, bucket), name)
+    def _outside(self, folder: str, path: str) -> str:
+        root, found, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
+        if self.external is None or not found or not _ENTROPY.fullmatch(f"/{entropy}"):
+            why = f"data-file.external-paths is not set, or this is in no {folder}. Reads refuse the file"
+            raise CorruptMetadata(f"A data file lies outside the table, at {shown_name(path)}: {why}.", path=path)
+        return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
+
+    def data_file(self, partition: bytes, bucket: int, name: str, external: str | None = None) -> str:
+        """The path of a data file, or of a file that lies beside it, as the table's storage shows it. `external` is the
+        data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table cannot have."""
+        return self.in_folder(self.bucket_folder(partition, bucket, external), name)
+
+    def file_of(self, entry: ManifestEntry) -> str:
+        """The path of the data file of a manifest entry. Raises what `data_file` raises."""
+        return self.data_file(entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path)
 
     def in_folder(self, folder: str, name: str) -> str:
         """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for a name that no
@@ -202,9 +229,9 @@ class Layout:
         return f"{folder}/{checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-        """The path of an index file inside the table. Raises what `data_file` raises."""
-        if self.index_beside_data and file.global_index is None:
-            return self.data_file(partition, bucket, file.file_name)
+        """The path of an index file. Raises what `data_file` raises."""
+        if file.external_path is not None or (self.index_beside_data and file.global_index is None):
+            return self.data_file(partition, bucket, file.file_name, file.external_path)
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
@@ -215,10 +242,13 @@ class Layout:
             return False
         if folder == INDEX_FOLDER:
             return True
+        root, inner = split_root(f"{folder}/")
+        inner = _ENTROPY.sub("", inner) if root else inner[:-1]
         start = f"{self.directory}/" if self.directory else ""
-        *partitions, bucket = folder.removeprefix(start).split("/")
+        *partitions, bucket = inner.removeprefix(start).split("/")
         return (
-            folder.startswith(start)
+            root in ("", *self.roots)
+            and inner.startswith(start)
             and is_bucket_folder(bucket)
             and len(partitions) == len(self.partition_keys)
             and all(map(is_partition_folder, partitions, self.partition_keys))

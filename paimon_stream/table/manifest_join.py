@@ -1,20 +1,14 @@
-"""Joins whole manifests as bytes, without decoding them.
-
-Avro stores records one after the other, so the plain blocks of two files with the same schema can be joined
-into one block, and a compressed block that is large enough is copied unchanged. The manifest list's entry for
-the result follows from its entries for the parts. This is many times faster than decoding the entries and
-encoding them again, and gives the same records.
+"""Joins whole manifests as bytes, without decoding them, which is many times faster and gives the same records
+(docs/architecture.md, "The cost of a commit").
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Final
 
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
-from paimon_stream.format.stats import may_contain
 from paimon_stream.format.types import DataType
 from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
@@ -23,6 +17,7 @@ from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_merge import ManifestAccess
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter, Tally
+from paimon_stream.table.partition_spec import PartitionFilter
 
 _PLAIN: Final = compressor("null", 0)
 _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest without entries")[0]
@@ -71,7 +66,7 @@ class ManifestJoiner(ManifestWriter):
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
             join=lambda joined: self.join(joined, names),
-            may_contain=partial(may_contain, self._partition_types),
+            may_contain=lambda stats, one: PartitionFilter(self._partition_types, rows=(one,)).may_be_in(stats),
         )
 
     def _read(self, meta: ManifestFileMeta, tally: Tally) -> tuple[str, Sequence[AvroBlock]]:

@@ -1,14 +1,8 @@
 """Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one
-(semantics.md §4).
+(semantics.md §4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
 
 Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes depend on
 it. No existing file is changed; only new manifests are written. A manifest that need not change is passed on unchanged.
-
-Manifests without deletes are joined as bytes, so that a merge does not delay a commit: a hundred thousand
-entries take a fraction of a second, while decoding them would take many seconds.
-
-On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the manifests that
-it was made from, if they are still next to each other (as in Java 2.0, R4.2).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

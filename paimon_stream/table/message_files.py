@@ -9,6 +9,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import external_path
 from paimon_stream.table.layout import Layout
 
 _LOG = logging.getLogger(__name__)
@@ -35,24 +36,26 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
             for name in message.file_names():
                 checked_name(name, location, "It")
             written = (*message.new_files, *message.changelog_files)
+            known = {None, *(one.external_path for one in message.compact_before)}
             for file in (*written, *message.compact_after, *message.compact_changelog_files):
                 _check_file(file)
+                if (outside := file.external_path) not in known:
+                    path = layout.data_file(message.partition, message.bucket, file.file_name, outside)
+                    if not layout.holds(path) or external_path(path) != outside:
+                        raise FormatError(f"The options do not name the external path {outside!r} of {file.file_name}.")
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
             why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
             raise FormatError(
-                f"{location}: a commit message does not fit the table, so nothing of it was published or "
-                f"deleted: {why} Its writer or the bytes are wrong: write its files again.",
-                table=location,
+                f"a commit message does not fit the table, so nothing of it was published or deleted: {why} Its "
+                "writer or the bytes are wrong: write its files again.",
                 partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
                 bucket=message.bucket,
-            ) from None
+            ).of_table(location) from None
 
 
 def _check_file(file: DataFileMeta) -> None:
     """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
     deletes, low, high = file.delete_row_count or 0, file.min_sequence_number, file.max_sequence_number
-    if file.external_path is not None:
-        raise FormatError(f"File {file.file_name} has the external path {file.external_path!r}, outside the table.")
     if not (0 <= deletes <= file.row_count <= _MOST_ROWS and file.file_size >= 0):
         raise FormatError(
             f"File {file.file_name} has {file.file_size} bytes and {file.row_count} rows, {deletes} of them "
@@ -67,7 +70,7 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
     beside them, changelog files and index files.
 
     A compaction can move a file to another level under the same name. Such a file is already part of the
-    table, so it is left out (semantics.md §2.8). Files outside the table are left out, too.
+    table, so it is left out (semantics.md §2.8). Index files outside the table are left out, too.
     """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
@@ -91,9 +94,8 @@ def _paths(
     layout: Layout, message: CommitMessage, files: Iterable[DataFileMeta], indexes: Iterable[IndexFileMeta]
 ) -> Iterator[str]:
     for file in files:
-        if file.external_path is None:
-            for name in (file.file_name, *file.extra_files):
-                yield layout.data_file(message.partition, message.bucket, name)
+        for name in (file.file_name, *file.extra_files):
+            yield layout.data_file(message.partition, message.bucket, name, file.external_path)
     for index in indexes:
         if index.external_path is None:
             yield layout.index_file(message.partition, message.bucket, index)

@@ -14,7 +14,10 @@ from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
     BUCKET,
+    CHANGELOG_NUM_RETAINED_MAX,
+    CHANGELOG_NUM_RETAINED_MIN,
     CHANGELOG_PRODUCER,
+    CHANGELOG_TIME_RETAINED,
     DATA_EVOLUTION,
     MERGE_ENGINE,
     PARTITION_EXPIRATION_TIME,
@@ -24,6 +27,7 @@ from paimon_stream.options import (
     SEQUENCE_FIELD,
     SNAPSHOT_NUM_RETAINED_MAX,
     SNAPSHOT_NUM_RETAINED_MIN,
+    SNAPSHOT_TIME_RETAINED,
     TAG_CREATION_DELAY,
     TAG_CREATION_PERIOD,
     TAG_PERIOD_DURATION,
@@ -40,10 +44,17 @@ IMMUTABLE: Final = frozenset({
     "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group", "partition",
     "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
     # These define where rows are looked for, or what the table is.
-    "bucket", "branch", "deletion-vectors.enabled", "partition.default-name", "partition.legacy-name", "type",
+    "bucket", "branch", "data-file.external-paths", "data-file.external-paths.strategy", "deletion-vectors.enabled",
+    "partition.default-name", "partition.legacy-name", "type",
 })  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 
+_CHANGELOG_RETENTION: Final = (
+    (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
+    (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
+    (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
+)
+"""The options of long-lived changelogs, each with that of snapshots from which it takes its default."""
 _HUNDRED_YEARS: Final = 86_400_000 * 36_525
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
@@ -148,11 +159,23 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
+def changelog_outlives(options: Options) -> bool:
+    """Whether the table keeps changelog longer than snapshots, which is where one of its options is larger."""
+    return any(options.is_set(one) and options.value(one) > options.value(of) for one, of in _CHANGELOG_RETENTION)
+
+
+def of_changelogs(options: Options) -> Options:
+    """The options with those of long-lived changelogs, where they are set, as those of snapshots."""
+    own = {of.key: options[one.key] for one, of in _CHANGELOG_RETENTION if options.is_set(one)}
+    return Options({**options, **own})
+
+
 def _check_retention(options: Options) -> None:
-    least, most = SNAPSHOT_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MAX
-    if options.value(least) > options.value(most):
-        why = f"more than {most.key!r}, which is {options.value(most)}. Lower one or raise the other."
-        raise _wrong(least.key, options.value(least), why)
+    for kind, some in (("snapshot", options), ("changelog", of_changelogs(options))):
+        least, most = some.value(SNAPSHOT_NUM_RETAINED_MIN), some.value(SNAPSHOT_NUM_RETAINED_MAX)
+        if least > most:
+            why = f"more than '{kind}.num-retained.max', which is {most}. Lower one or raise the other."
+            raise _wrong(f"{kind}.num-retained.min", least, why)
 
 
 def _check_pattern(schema: TableSchema, options: Options) -> None:

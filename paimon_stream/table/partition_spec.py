@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_columns import value_scalar
-from paimon_stream.format.binary_row import deserialize, deserialize_partition, serialize
+from paimon_stream.format.binary_row import deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.names import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold, partition_bounds
@@ -84,19 +84,16 @@ def parse_partition(
     """
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
-            f"{table}: A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'.",
-            table=table,
-        )
+            f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
+        ).of_table(table)
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
         raise IncompatibleSchema(
-            f"{table}: {unknown[0]!r} is not a partition column. The partition columns are: {known}.",
-            column=unknown[0],
-            table=table,
-        )
+            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.", column=unknown[0]
+        ).of_table(table)
     in_path = isinstance(given, str)
     values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
     return PartitionSpec(fields, values, default_name)
@@ -105,18 +102,15 @@ def parse_partition(
 def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
-        raise IncompatibleSchema(
-            f"{table}: {path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'.", table=table
-        )
+        text = f"{path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
+        raise IncompatibleSchema(text).of_table(table)
     values: dict[str, Any] = {}
     for escaped, _, value in parts:
         name, text = unescape(escaped), unescape(value)
         if name in values:
             raise IncompatibleSchema(
-                f"{table}: {path!r} names the column {name!r} twice. Give each column one value.",
-                column=name,
-                table=table,
-            )
+                f"{path!r} names the column {name!r} twice. Give each column one value.", column=name
+            ).of_table(table)
         values[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
     return values
 
@@ -129,12 +123,11 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
     made = partition_value(one.type, given, in_path=in_path)
     if made is None:
         raise InvalidData(
-            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
+            f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
             f"{expected_form(one.type)}",
             column=one.name,
             value=given,
-            table=table,
-        )
+        ).of_table(table)
     return made
 
 
@@ -164,7 +157,7 @@ class PartitionFilter:
         chooses = bool(self._types)
         self._rows = None if rows is None or not chooses else frozenset(rows)
         self._specs = None if specs is None or not chooses else tuple(specs)
-        self._values = [tuple(deserialize(self._types, row)) for row in self._rows or ()]
+        self._values = [deserialize_partition(self._types, row) for row in self._rows or ()]
         self._known: dict[bytes, bool] = {}
 
     @property

@@ -1,19 +1,8 @@
 """Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks here.
 
-Files are referred to by the journals of streams (files that wait to be committed or removed) and by the
-*roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
-
-Invariants:
-
-- Journals are read before roots. A journal entry disappears only after its batch was published, so a file
-  that is no longer in a journal is in a root that is read later.
-- Roots are listed again until every listed root was read completely and none vanished while it was read.
-- Anything that cannot be read raises, because then no file is known to be unused. The only exception is a
-  file that is missing because its root itself has vanished in the meantime.
-- The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8). So its
-  list and manifests must exist only for a snapshot of main that was not restored from a tag.
-- Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused file look
-  used, never the reverse.
+Files are referred to by the journals of streams (files that wait to be committed or removed) and by the *roots*: the
+snapshots, tags and long-lived changelogs of the table and of all its branches. docs/architecture.md ("References") has
+the invariants, and why the order of reading matters.
 """
 
 from array import array
@@ -48,6 +37,7 @@ from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
+    CHANGELOG_FOLDER,
     OWN_FOLDER,
     PIN_PREFIX,
     SCHEMA_FOLDER,
@@ -60,7 +50,6 @@ from paimon_stream.table.layout import (
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-CHANGELOG_FOLDER: Final = "changelog"
 _ROOTS: Final = ((TAG_FOLDER, "tag-"), (SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-"))
 _ROUNDS: Final = 20
 
@@ -228,11 +217,10 @@ class References:
                     known.add(root.stat)
                     self.roots += 1
         raise CommitContended(
-            f"{self.storage.location}: snapshots came and went while they were read, {_ROUNDS} times. "
-            "Nothing was deleted. Try again when fewer writers are at work.",
-            table=self.storage.location,
+            f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. Try again when "
+            "fewer writers are at work.",
             attempts=_ROUNDS,
-        )
+        ).of_table(self.storage.location)
 
     def _add(self, *names: str | None) -> None:
         self._names.extend([name_hash(name) for name in names if name is not None])

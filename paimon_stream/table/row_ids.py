@@ -1,9 +1,4 @@
-"""Row tracking: each row of an append table has an id, which stays when a compaction moves the row (table-kinds.md
-§5.1).
-
-The id of a row is the file's `first_row_id` plus the row's position. Its sequence number is the snapshot that brought
-it. A file that a compaction has written has both as columns instead.
-"""
+"""Row tracking: each row of an append table has an id, which stays when a compaction moves it (table-kinds.md §5.1)."""
 
 from dataclasses import replace
 from typing import Final

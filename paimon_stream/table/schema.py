@@ -52,12 +52,11 @@ def no_such_branch(storage: BranchStorage) -> NotFound:
     if not whole.list_names(SCHEMA_FOLDER, _PREFIX):
         return no_such_table(whole)
     return NotFound(
-        f"{whole.location} has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
+        f"has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
         f"{', '.join(branch_names(whole)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
         "delete_branch() if its deletion was interrupted.",
-        table=whole.location,
         branch=storage.branch,
-    )
+    ).of_table(whole.location, subject=True)
 
 
 def _tables_below(storage: Storage) -> Iterator[str]:

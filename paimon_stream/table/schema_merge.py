@@ -1,10 +1,7 @@
 """Merges the columns of rows to be written into the columns of the table. This module touches no storage.
 
-Columns and members of ROWs are matched by name. Columns that the table lacks are appended, nullable and with
-fresh ids. A type is widened if no value can change by it. The result, including the ids, is what Java's
-`SchemaMergingUtils` makes of the same columns. Where Java would round, cut or move values (BIGINT to FLOAT,
-INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read its own result (TIME, keys of a MAP, MULTISET),
-the merge is refused. Nothing is ever dropped, narrowed or made NOT NULL.
+The result, including the ids, is what Java's `SchemaMergingUtils` makes of the same columns, or a refusal
+(docs/schema-changes.md; docs/architecture.md, "Merged schemas").
 """
 
 from collections.abc import Sequence
@@ -80,13 +77,12 @@ def merge_columns(
     fields = merger.merged(schema.fields, columns, "")
     if merger.problems:
         raise IncompatibleSchema(
-            f"{location}: the columns of the rows cannot be merged into the table's: "
-            f"{'; '.join(merger.problems.values())}. Nothing was written and the schema is unchanged. Cast, "
-            "rename or drop these columns, or alter the table first.",
-            table=location,
+            f"the columns of the rows cannot be merged into the table's: {'; '.join(merger.problems.values())}. "
+            "Nothing was written and the schema is unchanged. Cast, rename or drop these columns, or alter the table "
+            "first.",
             column=next(iter(merger.problems)),
             columns=tuple(merger.problems),
-        )
+        ).of_table(location)
     if fields == schema.fields:
         return schema
     return replace(schema, id=schema.id + 1, fields=fields, highest_field_id=merger.highest, time_millis=time_millis)

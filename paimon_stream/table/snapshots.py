@@ -1,9 +1,6 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
 
-Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a listing only
-if it is proven to name the newest snapshot, and it is never moved backwards or to a missing snapshot. It
-proves nothing that its snapshot exists and the next one does not: a paused writer may have created an expired
-snapshot again and pointed LATEST to it.
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md (docs/architecture.md, "Hints").
 """
 
 import logging
@@ -11,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON
@@ -30,7 +27,6 @@ from paimon_stream.table.layout import (
 )
 
 _LOG = logging.getLogger(__name__)
-_PREFIX: Final = "snapshot-"
 _PARSE_ATTEMPTS: Final = 10
 _PARSE_WAIT_SECONDS: Final = 0.2
 _LATEST_ATTEMPTS: Final = 10
@@ -54,6 +50,8 @@ class SnapshotStore:
     """The snapshot files of one table. A file is read whenever it is requested, but parsed again only if its
     bytes differ from the last ones. What the store remembers of the newest snapshot proves later hints."""
 
+    folder: ClassVar[str] = SNAPSHOT_FOLDER
+
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self.storage = storage
         self.location = storage.location
@@ -72,8 +70,13 @@ class SnapshotStore:
 
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
-        names = self.storage.list_names(SNAPSHOT_FOLDER, _PREFIX)
-        return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
+        prefix = f"{self.folder}-"
+        names = self.storage.list_names(self.folder, prefix)
+        return sorted(found for name in names if (found := id_in_name(name, prefix)) is not None)
+
+    def path(self, snapshot_id: int) -> str:
+        """The snapshot's file."""
+        return f"{self.folder}/{self.folder}-{snapshot_id}"
 
     def latest_id(self) -> int | None:
         """The id of the newest snapshot, None in an empty table. Raises what `latest` raises."""
@@ -235,7 +238,7 @@ class SnapshotStore:
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it does not parse for 2
         seconds (`when_whole`), `UnknownVersion`, `StorageError`."""
-        path = self._full(snapshot_path(snapshot_id))
+        path = self._full(self.path(snapshot_id))
 
         def look() -> Snapshot | None:
             data = self.raw(snapshot_id)
@@ -254,13 +257,13 @@ class SnapshotStore:
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
         try:
-            return self.storage.read(snapshot_path(snapshot_id), MOST_JSON)
+            return self.storage.read(self.path(snapshot_id), MOST_JSON)
         except NotFound:
             return None
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether the snapshot's file exists."""
-        return self.storage.exists(snapshot_path(snapshot_id))
+        return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
         """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
@@ -302,7 +305,7 @@ class SnapshotStore:
         """Creates the snapshot's file atomically. `content` is its encoded form, if the caller has it. EXISTS
         means that another commit was first, or that this one succeeded before and the answer got lost; the
         nonce shows which. Raises `StorageError`."""
-        return self.storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
+        return self.storage.put_if_absent(self.path(snapshot.id), content or encode_snapshot(snapshot))
 
     def point_latest(self, snapshot_id: int) -> None:
         """Points LATEST to a snapshot that was just published, without looking. The caller looks, at the same

@@ -16,8 +16,7 @@ from paimon_stream.options import (
     BRANCH,
     BUCKET,
     DATA_EVOLUTION,
-    EXTERNAL_PATHS,
-    EXTERNAL_STRATEGY,
+    INDEX_IN_DATA_DIR,
     MANIFEST_COMPRESSION,
     MANIFEST_FORMAT,
     PARTITION_LEGACY_NAME,
@@ -30,12 +29,11 @@ from paimon_stream.options import (
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
+from paimon_stream.storage.external import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
-from paimon_stream.table.layout import Layout
+from paimon_stream.table.layout import SCHEMA_FOLDER, Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore, no_such_branch
-
-_FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +127,10 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
     apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = Options(schema.options, overrides, storage.location)
-    return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
+    layout = Layout.of(schema, options)
+    if layout.external is not None:
+        storage = with_roots(storage, layout.roots)
+    return Table(storage=storage, schema=schema, options=options, layout=layout)
 
 
 # -- what can be written --------------------------------------------------------------------------
@@ -191,8 +192,9 @@ def _check_kind(table: Table) -> None:
         return
     what = (
         f"has a primary key ({', '.join(schema.primary_keys)}) without all partition keys, and bucket = {buckets}: a "
-        "key may move to another partition (cross-partition), which this release does not write. Create the table with "
-        f"all partition keys in its primary key and a fixed number of buckets, such as {_FIXED_BUCKETS}."
+        "key may move to another partition (cross-partition). A writer would need a map of all keys of the table, so "
+        "this package does not write such tables. Create the table with all partition keys in its primary key, or "
+        "without partitions."
     )
     raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
@@ -213,9 +215,11 @@ def _check_options(table: Table) -> None:
 def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
     check_branch_option(table)
-    if table.options.differs(EXTERNAL_STRATEGY) and table.options.value(EXTERNAL_PATHS):
-        what = "keeps its data files outside the table, which this release does not support"
-        raise _unsupported(table, EXTERNAL_STRATEGY, what)
+    for root in table.layout.roots:
+        table.storage.exists(f"{root}{SCHEMA_FOLDER}")  # a store that cannot be opened or asked is an error
+        if table.layout.index_beside_data:
+            what = "keeps index files beside data files outside the table, which this release does not write"
+            raise _unsupported(table, INDEX_IN_DATA_DIR, what)
     if table.options.get(MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"
         raise _unsupported(table, MANIFEST_FORMAT, what)
@@ -294,11 +298,10 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
     raise CommitContended(
-        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
-        "being merged into it. Nothing was written. Try again when they are done.",
-        table=table.location,
+        f"others changed the schema {_ATTEMPTS} times while the columns of the rows were being merged into it. "
+        "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
-    )
+    ).of_table(table.location)
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:

@@ -32,8 +32,6 @@ class VectorIndex:
         entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
         found = cls(table, snapshot, tuple(one for one in entries if one.file.index_type == DELETION_VECTORS))
         for one in found.entries:
-            if one.file.external_path is not None:
-                raise found._unread(one, "lie outside the table")
             if one.file.deletions is None:
                 raise CorruptMetadata(
                     f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {one.file.file_name} "

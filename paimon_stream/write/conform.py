@@ -1,10 +1,7 @@
 """Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
 
-Spark has already selected and cast the columns. They are verified here once more, because a wrong name or
-unit in a data file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4).
-
-ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again. Elements of NULL arrays and members of NULL
-rows may hold anything in Arrow, so only the elements and members of rows that are not NULL are checked.
+Spark has already selected and cast the columns. They are verified once more, because a wrong name or unit in a data
+file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md).
 """
 
 from collections import Counter
@@ -136,11 +133,10 @@ def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place
 
 
 def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    assert type_.element is not None
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     offsets, (elements,) = _alive(column, column.values)
-    elements = _cast_inner(elements, type_.element, target.value_field, place.inside("element"))
+    elements = _cast_inner(elements, type_.items, target.value_field, place.inside("element"))
     return pa.ListArray.from_arrays(offsets, elements, type=target)
 
 

@@ -1,14 +1,12 @@
-"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files.
-
-Rows wait until a row group is worth writing. That is 256k rows, or fewer if the rows are wide or if the open
-file reaches `target-file-size` earlier. The number of rows is computed from the size of the row groups
-already written, so files with a small target also end near it.
+"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files
+(docs/architecture.md, "Row groups").
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -19,6 +17,8 @@ from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import COMPACTION_SMALL_RATIO, DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import external_path
+from paimon_stream.table.external_paths import ExternalPaths
 from paimon_stream.write.avro_data import AvroSettings
 from paimon_stream.write.file_schema import file_schema
 from paimon_stream.write.file_stats import StatsPlan
@@ -46,6 +46,7 @@ class DataFileSettings:
     prefix: str
     target_bytes: int
     row_group_bytes: int
+    external: ExternalPaths
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> "DataFileSettings":
@@ -60,6 +61,7 @@ class DataFileSettings:
             prefix=options.value(DATA_FILE_PREFIX),
             target_bytes=max(1, target_bytes(options, keyed=bool(schema.primary_keys))),
             row_group_bytes=max(1, block),
+            external=ExternalPaths.of(options) or ExternalPaths(),
         )
 
 
@@ -94,7 +96,7 @@ class BucketWriter:
     """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
 
     `add` writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
-    memory. Sequence numbers count from 0. The last call is `close` or `abort`.
+    memory. `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or `abort`.
     """
 
     def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
@@ -104,6 +106,7 @@ class BucketWriter:
         self._runtime = runtime
         self._folder = folder
         self._uuid = runtime.ids.uuid()
+        self.paths: list[str] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._file: FileWriter | None = None
@@ -140,6 +143,7 @@ class BucketWriter:
         if file.rows >= _TELLING_ROWS:
             self._row_bytes = self._closed_row_bytes = file.size / file.rows
         self._done.append(self._described(file, columns))
+        self.paths.append(file.path)
 
     def close(self) -> tuple[DataFileMeta, ...]:
         """Writes all waiting rows and closes the last file. Returns all files, oldest first."""
@@ -153,7 +157,7 @@ class BucketWriter:
         if self._file is not None:
             file, self._file = self._file, None
             file.abort(why)
-        return tuple(f"{self._folder}/{one.file_name}" for one in self._done)
+        return tuple(self.paths)
 
     def _is_due(self) -> bool:
         if self._waiting_rows >= _ROW_GROUP_ROWS or self.waiting_bytes >= self._settings.row_group_bytes:
@@ -185,7 +189,8 @@ class BucketWriter:
         rows = self._take(self._row_group_rows())
         if self._file is None:
             settings = self._settings
-            path = f"{self._folder}/{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
+            name = f"{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
+            path = settings.external.place(self._folder, name, crc32(self._uuid.encode()) + self._names)
             self._names += 1
             self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
@@ -220,5 +225,6 @@ class BucketWriter:
             min_sequence_number=first,
             max_sequence_number=self._next_sequence - 1,
             schema_id=self._settings.schema_id,
+            external_path=external_path(file.path),
             creation_time=self._runtime.clock.local_millis(),
         )

@@ -1,10 +1,5 @@
-"""Which bucket a key gets in a table with dynamic buckets (table-kinds.md §2.2).
-
-The hash index of a snapshot has a file for each bucket, with the hashes of all keys that were ever written there. A
-known hash keeps its bucket. A new one goes to the first bucket that is not full, and else opens a bucket.
-
-Several tasks may assign keys at once. Task `t` of `n` gets the keys with `|hash % n| = t`, and adds keys only to
-buckets with `bucket % n = t`. So a bucket gets new keys from one task, which writes the bucket's next index file.
+"""Which bucket a key gets in a table with dynamic buckets, and the hash index that remembers it (table-kinds.md §2.1,
+§2.2).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -153,7 +148,7 @@ class Assigner:
                 raise
             place = self._storage.location
             text = "the hash index by which this batch assigns its keys has changed and expired meanwhile. Nothing was"
-            raise IndexConflict(f"{place}: {text} published. Write the batch again.", table=place) from None
+            raise IndexConflict(f"{text} published. Write the batch again.").of_table(place) from None
 
     def _load(self, partition: bytes) -> _Partition:
         files = self._files().get(partition, {})
@@ -173,12 +168,11 @@ class Assigner:
         twice = (_first_twice(known) & _BUCKET).tolist()
         if twice:
             raise CorruptMetadata(
-                f"{self._storage.location}: the hash index of partition {self._layout.partition(partition) or '()'} "
-                f"has a key twice: in bucket {twice[0]} and in bucket {twice[1]}. Two writers have assigned keys at "
-                "once, and such keys may have two rows. Nothing was written. Run `paimon-stream verify`.",
-                table=self._storage.location,
+                f"the hash index of partition {self._layout.partition(partition) or '()'} has a key twice: in bucket "
+                f"{twice[0]} and in bucket {twice[1]}. Two writers have assigned keys at once, and such keys may have "
+                "two rows. Nothing was written. Run `paimon-stream verify`.",
                 partition=self._layout.partition(partition),
-            )
+            ).of_table(self._storage.location)
 
     def _files(self) -> Mapping[bytes, dict[int, IndexFileMeta]]:
         if self._listed is None:
@@ -225,9 +219,8 @@ class Assigner:
         own = sorted((one for one in known.fill if one % self._tasks == task), key=known.fill.__getitem__)
         if self._most == MOST_BUCKETS:
             raise UnsupportedFeature(
-                f"{self._storage.location}: a partition would have more than {self._most:,} buckets. Nothing was "
-                f"written. Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
-                table=self._storage.location,
+                f"a partition would have more than {self._most:,} buckets. Nothing was written. Raise "
+                f"{DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 option=DYNAMIC_TARGET_ROWS.key,
-            )
+            ).of_table(self._storage.location)
         yield from ((bucket, -(-count // len(own))) for bucket in own)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.row_order import value_order
 from paimon_stream.format.schema_json import TableSchema
@@ -24,7 +25,6 @@ from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Option
 Bounds = tuple[Any, Any]
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +101,9 @@ def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
         found = _float_bounds(column)
     elif type_.is_string:
         found = _min_max(column.cast(pa.binary()))
-    elif type_.is_timestamp:
-        nanos = _NANOS_PER[column.type.unit]
-        low, high = _min_max(column.cast(pa.int64()))
-        found = (None, None) if low is None else (low * nanos, high * nanos)
-    elif type_.root in (TypeRoot.DATE, TypeRoot.TIME):
-        found = _min_max(column.cast(pa.int32()))
     else:
-        found = _min_max(column)
+        ends = pc.min_max(column)
+        found = tuple(column_values(pa.array([ends["min"], ends["max"]], column.type), type_))
     return None if found[0] is None else found
 
 

@@ -1,15 +1,7 @@
 """What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged files.
 
-All rows of a bucket must come to one task. They get sequence numbers in the order in which they come, from
-`first_sequence` on. The table's merge engine merges them before they are written, so each flush makes files
-in which a key occurs once (semantics.md §6.4).
-
-Rows that come sorted by partition, bucket and key are flushed piece by piece into one sorted run, so the
-memory in use is bounded, however large the bucket is. Rows in any other order are held until they exceed
-`buffer_bytes`; each flush is then a sorted run of its own.
-
-Rows of a postponed table are written to bucket -2 as they come, neither sorted nor merged, with -1 as their sequence
-number (table-kinds.md §4.1).
+docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed (semantics.md §6.4). Rows of a
+postponed table are written to bucket -2 as they come, with -1 as their sequence number (table-kinds.md §4.1).
 """
 
 from collections.abc import Iterable, Iterator

@@ -21,6 +21,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
+from paimon_stream.merge.order import flat
 from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
 from paimon_stream.options import (
     CHANGELOG_FILE_COMPRESSION,
@@ -205,8 +206,7 @@ class KeyValueWriter(BucketWriter):
         self._last_key = self._key(rows.slice(rows.num_rows - 1))
 
     def _key(self, row: pa.Table) -> bytes:
-        columns = [row.column(one.name).combine_chunks() for one in self._keyed.keys]
-        columns = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in columns]
+        columns = [flat(row.column(one.name)) for one in self._keyed.keys]
         encoded = encode_columns(columns, [one.type for one in self._keyed.keys])
         return len(columns).to_bytes(4, "big") + encoded.row(0)
 

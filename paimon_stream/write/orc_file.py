@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.format.arrow_types import arrow_schema
+from paimon_stream.format.arrow_types import PER_SECOND, arrow_schema
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
@@ -33,8 +33,6 @@ _SAMPLE_ROWS: Final = 4096
 _DICTIONARY_SHARE: Final = 0.4
 _LONGEST_BOUND: Final = 1024
 """Bytes. Java's ORC keeps no bound of longer text."""
-
-_PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +101,7 @@ def _check_fractions(name: str, column: pa.Array) -> None:
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
-        values, step = leaf.view(pa.int64()), _PER_SECOND[leaf.type.unit]
+        values, step = leaf.view(pa.int64()), PER_SECOND[leaf.type.unit]
         whole = pc.equal(pc.multiply(pc.divide(values, step), step), values)
         broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
         if broken:

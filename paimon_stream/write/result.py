@@ -1,12 +1,7 @@
 """What a task sends to the driver, as bytes: its commit messages, or the error with which it failed.
 
 The bytes are versioned and typed, never pickled, so the driver and the executors may run different releases.
-All numbers are big endian:
-
-    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
-    kind 0, a result:   i64, i64, i32 unused | i32 message version | i64 row bytes
-                        | i32 count, messages; version 1 has no row bytes
-    kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
+docs/architecture.md ("Results of tasks") has their layout.
 """
 
 import json

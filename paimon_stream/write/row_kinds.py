@@ -86,10 +86,8 @@ class Operations:
         else:
             wrong = "have no such column. Select it beside the table's columns"
         raise IncompatibleSchema(
-            f"{table}: {OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.",
-            table=table,
-            column=self.column,
-        )
+            f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.", column=self.column
+        ).of_table(table)
 
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
@@ -211,11 +209,10 @@ class KindRules:
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
         raise BadRowKind(
-            f"{self.table} cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. "
-            "Set ignore-delete, or another option of the merge engine that says what a delete means.",
-            table=self.table,
+            f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. Set "
+            "ignore-delete, or another option of the merge engine that says what a delete means.",
             count=int(rows.sum()),
-        )
+        ).of_table(self.table, subject=True)
 
 
 def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:

@@ -1,12 +1,7 @@
 """Shuffle packets move the rows of one task to the tasks that write them, with many rows in one record.
 
-A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it. Packets are
-ordered by `task`, then by `number`. `piece` is bytes: the pieces of one shuffle key, in order, make one Arrow
-stream after the other, and `ends` is set on the last piece of each stream. So the rows of a shuffle key
-arrive ordered by task and, within a task, in the task's own order.
-
-If the partition or bucket of a row cannot be computed, because a value is wrong, its whole batch goes
-unchanged to the first shuffle key. The task that writes it finds the same error and reports it.
+docs/architecture.md ("Shuffle packets") describes the columns of a packet, and where rows go whose bucket cannot be
+computed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,9 +3,11 @@ operation fails in turn. The row of a key is that of the newest commit, and sums
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 import pytest
 
@@ -24,6 +26,8 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.keyed import write_changes
 
+_PLACES: Final = count()
+
 
 @dataclass
 class Stream:
@@ -33,11 +37,13 @@ class Stream:
     races_at: Phase | None = Phase.JOURNALED
     options: dict[str, str] = field(default_factory=dict)
     raced: bool = False
+    writes_fail: bool = False
     runs: int = 0
     numbers: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bench = Bench({"bucket": "1", **self.options}, keys=("id",))
+        self.bench.storage = self.bench.table.storage  # it shows the external paths, if there are any
         self.stranger("before")
 
     @property
@@ -51,9 +57,9 @@ class Stream:
         rows = [("+I", {"id": 1, "dt": value})]
         commit.append(self.written(rows, numbering.first), numbering)
 
-    def written(self, rows: list[Any], first: int) -> Any:
+    def written(self, rows: list[Any], first: int, storage: Storage | None = None) -> Any:
         return write_changes(
-            self.table, rows, first_sequence=first, is_sorted=True, runtime=self.bench.runtime
+            self.bench.on(storage), rows, first_sequence=first, is_sorted=True, runtime=self.bench.runtime
         ).messages
 
     def reached(self, phase: Phase, identifier: int) -> None:
@@ -81,7 +87,11 @@ class Stream:
                 messages = verdict.entry.messages
             else:
                 self.numbers.append(writer.first_sequence())
-                messages = self.written([("+I", {"id": 1, "dt": f"batch {batch_id}"})], self.numbers[-1])
+                messages = self.written(
+                    [("+I", {"id": 1, "dt": f"batch {batch_id}"})],
+                    self.numbers[-1],
+                    storage if self.writes_fail else None,
+                )
             try:
                 return writer.commit(batch, verdict, messages)
             except SequenceConflict:
@@ -147,9 +157,25 @@ def adding_up() -> Stream:
     return Stream(races_at=None, options=options)
 
 
-def test_what_is_added_up_is_added_once_wherever_a_stream_was_killed() -> None:
-    for stream, storage in attempts(adding_up, FAULTS["killed after"], least=30):
+def adding_up_outside() -> Stream:
+    """Its data files lie in an external path."""
+    stream = adding_up()
+    name, how = f"memory://outside-{next(_PLACES)}", {"data-file.external-paths.strategy": "entropy-inject"}
+    return Stream(
+        races_at=None,
+        options={**stream.options, "data-file.external-paths": f"{name}/a,{name}/b", **how},
+        writes_fail=True,
+    )
+
+
+@pytest.mark.parametrize("make", [adding_up, adding_up_outside])
+def test_what_is_added_up_is_added_once_wherever_a_stream_was_killed(make: Callable[[], Stream]) -> None:
+    for stream, storage in attempts(make, FAULTS["killed after"], least=30):
         with suppress(PaimonStreamError, Killed):
             stream.run(0, storage)
         stream.run(0)
         assert stream.value() == "before,batch 0"
+        findings = PaimonTable(stream.table).verify(sample=10).findings
+        assert [one for one in findings if one.severity != "info"] == []
+    places = {operation.path.startswith("_external_path/") for operation in storage.operations}
+    assert places == ({True, False} if stream.writes_fail else {False}), "the kills were there, too"

@@ -6,6 +6,7 @@ its own."""
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 import pytest
 
@@ -42,12 +43,17 @@ def test_a_run_without_faults_leaves_only_what_is_needed() -> None:
     case.bench.audit(live, orphans=True)
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(fault: dict[str, object]) -> None:
-    clean = Case.make()
+LONG = (FAULTS["killed after"], Case.long)  # with changelogs that outlive their snapshots
+
+
+@pytest.mark.parametrize(("fault", "make"), [*((one, Case.make) for one in FAULTS.values()), LONG])
+def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
+    fault: dict[str, object], make: Callable[[], Case]
+) -> None:
+    clean = make()
     clean.expire()
     wanted = clean.files()
-    for case, storage in attempts(Case.make, fault, least=3):
+    for case, storage in attempts(make, fault, least=3):
         live = case.bench.live_names()
         failed = tried(lambda case=case, storage=storage: case.expire(storage))
         case.audit(live)

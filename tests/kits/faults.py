@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream.errors import NoSpace, PermissionDenied, StorageError, Unavailable
-from paimon_stream.storage.base import OneByOne, Storage
+from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import Request
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _counted(method: str, verb: str = "") -> Any:
     return call
 
 
-class FaultyStorage(OneByOne):
+class FaultyStorage(Storage):
     """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
 
     Every method call is one operation, and so is each write and the close of an output stream. Calls for many
@@ -152,6 +152,12 @@ class FaultyStorage(OneByOne):
     read = _counted("read")
     write = _counted("write")
     put_if_absent = _counted("put_if_absent")
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The external paths that the inner storage shows."""
+        return cast("tuple[str, ...]", getattr(self.inner, "roots"))  # noqa: B009 - a `Storage` need not have them
+
     list_files = _counted("list_files")
     list_names = _counted("list_names", verb="list_files")
     list_folders = _counted("list_folders")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
@@ -14,6 +14,7 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.tags import create_tag, read_tags
+from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
@@ -40,6 +41,13 @@ class Case:
         storage = new_storage(clock=clock)
         storage.write_all(list(built_once.items()))
         return cls.on(storage, clock)
+
+    @classmethod
+    def long(cls) -> Case:
+        """The same. Of its changelogs two outlive the two snapshots that are kept."""
+        made = cls.make()
+        made.bench.table = replace(made.bench.table, options=Options(dict(made.bench.table.options), LONG))
+        return made
 
     @classmethod
     def on(cls, storage: Storage, clock: SimulatedClock) -> Case:
@@ -111,6 +119,12 @@ class Case:
         assert bench.live_names() == live
 
 
+LONG = {
+    "snapshot.num-retained.min": "2",
+    "snapshot.num-retained.max": "2",
+    "changelog.num-retained.min": "4",
+    "changelog.num-retained.max": "4",
+}
 NEEDED: dict[str, set[str]] = {}
 SEEDS = count(1)
 TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=True, storage=MemoryStorage()))

@@ -88,6 +88,29 @@ class JavaKinds(JavaPaimon):
             found.append(row | dict(zip(names, values[len(types) :], strict=True)))
         return found
 
+    def write_columns(
+        self,
+        path: str | os.PathLike,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        first_row_ids: Sequence[int],
+        identifier: int,
+    ) -> None:
+        """Writes new values of some columns, in the order of the table's, for rows that are there, from the row id of
+        each file on (data evolution)."""
+        table = self._table(path)
+        row_type = table.rowType().project(list(columns))
+        write = table.newWrite(DEFAULT_USER).withIOManager(self._io_manager()).withWriteType(row_type)
+        types = [type_ for name, type_ in self._fields_of(table) if name in columns]
+        wire = [[type_.encode(value) for type_, value in zip(types, row, strict=True)] for row in rows]
+        try:
+            self._bridge.writeRows(write, row_type, json.dumps(wire), None)
+            made = list(write.prepareCommit(False, identifier))
+        finally:
+            write.close()
+        messages = [self._kinds.withFirstRowIds(message, list(first_row_ids)) for message in made]
+        self._commit(table, DEFAULT_USER, identifier, messages, None, True, None)
+
     def key_hashes(self, path: str | os.PathLike, rows: Iterable[Row]) -> list[int]:
         """The hash of each row's primary key without its partition columns."""
         table = self._table(path)

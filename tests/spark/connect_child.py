@@ -55,17 +55,23 @@ def main(root: Path) -> None:
 
     report(shared, run(both, "two"))
 
-    location = str(root / "shop.db" / "keyed")
-    keyed = PaimonTable.create(location, [("id", "BIGINT NOT NULL")], primary_keys=["id"], options={"bucket": "2"})
     options = {"paimon-stream.operation-column": "op"}
-    sink = PaimonSink(location, checkpoint=str(root / "three"), options=options)
+    columns = [("id", "BIGINT NOT NULL")]
+    keyed = [
+        PaimonTable.create(str(root / "shop.db" / f"keyed{n}"), columns, primary_keys=["id"], options={"bucket": n})
+        for n in ("2", "-1")
+    ]
+    sinks = [PaimonSink(one.location, checkpoint=str(root / "three"), options=options) for one in keyed]
 
     def changed(df: Any, batch_id: int) -> None:
         """Three keys of a batch, of which the next one deletes the first."""
-        sink(df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id)
+        for sink in sinks:
+            sink(df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id)
 
-    report(location, run(changed, "three"))
-    print(json.dumps({"keys": sorted(keyed.to_arrow()["id"].to_pylist())}))
+    error = run(changed, "three")
+    for one in keyed:
+        report(one.location, error)
+        print(json.dumps({"keys": sorted(one.to_arrow()["id"].to_pylist()), "healthy": one.verify().healthy}))
 
 
 if __name__ == "__main__":

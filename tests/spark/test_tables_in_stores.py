@@ -7,6 +7,7 @@ import pytest
 from paimon_stream import PaimonSink, PaimonTable
 from tests.kits.spark_jobs import COLUMNS, ROWS_PER_FILE, Job
 from tests.kits.stores import SECRETS, StoreServer
+from tests.spark.test_keyed_sink import changes
 
 pytestmark = pytest.mark.one_spark
 
@@ -37,3 +38,17 @@ def test_python_workers_write_straight_to_the_store(job: Job, s3_server: StoreSe
         agents = {entry.headers.get("user-agent") for entry in proxy.log if "/bucket-0/" in entry.path}
         assert agents
         assert sum(entry.method == "PUT" and "/bucket-0/" in entry.path for entry in proxy.log) == 8
+
+
+def test_keys_keep_their_dynamic_buckets_in_a_store(job: Job, s3_server: StoreServer) -> None:
+    location, options = s3_server.place()
+    small = {"dynamic-bucket.target-row-num": "3"}
+    columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
+    table = PaimonTable.create(location, columns, primary_keys=["id"], options=small, storage_options=options)
+    for start in (0, 5, 10):  # the first batch of a run is written by tasks
+        changes(job, *((one, f"{start}") for one in range(start, start + 10)))
+        job.run(PaimonSink(location, storage_options=options))
+    rows = sorted((row["id"], row["day"]) for row in table.to_arrow().to_pylist())
+    assert rows == [(one, f"{min(one // 5 * 5, 10)}") for one in range(20)]
+    assert len({file.bucket for file in table.files()}) >= 20 // 3
+    assert table.verify().healthy

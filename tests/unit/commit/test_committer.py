@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.committer import Nothing, Outcome, Published
 from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.retry import Patience
 from paimon_stream.errors import (
     BucketCountChanged,
     CommitContended,

@@ -19,11 +19,11 @@ from paimon_stream.format.stats import (
     StatsMode,
     decode_stats,
     encode_stats,
-    may_contain,
     parse_mode,
     partition_stats,
 )
-from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.format.types import DataField, DataType, parse_type
+from paimon_stream.table.partition_spec import PartitionFilter
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text("\U0010ffff\ud7ffa", max_size=9)
 INT, STRING, DOUBLE = parse_type("INT"), parse_type("STRING"), parse_type("DOUBLE")
@@ -36,6 +36,10 @@ def stats(low: Any, high: Any, nulls: int | None = 0) -> ColumnStats:
 
 def rows(*values: Any, types: Sequence[Any] = (STRING,)) -> list[bytes]:
     return [serialize(types, (value,)) for value in values]
+
+
+def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
+    return PartitionFilter(types, rows=[partition]).may_be_in(stats)
 
 
 @pytest.mark.parametrize(

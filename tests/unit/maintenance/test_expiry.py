@@ -13,15 +13,7 @@ import pytest
 
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import (
-    AlreadyExists,
-    CommitContended,
-    InvalidOption,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.consumers import consumers, write_consumer
@@ -174,6 +166,8 @@ def test_consumers_hold_back_expiry_unless_they_read_changelog_only() -> None:
     assert expire(bench, 1).snapshots == ()
     bench.storage.delete("consumer/consumer-odd")
     with_options(bench, consumer_changelog__only="true")
+    assert expire(bench, 1).snapshots == ()
+    with_options(bench, changelog_num__retained_min="2", snapshot_num__retained_min="1")
     assert expire(bench, 1).snapshots == (4, 5, 6, 7, 8)
 
 
@@ -209,18 +203,6 @@ def test_a_caller_may_expire_what_streams_hold() -> None:
     Journal(bench.storage, "other").write(entry(bench, None, bench.clock.now_millis()))
     assert expire(bench, 1).snapshots == ()
     assert len(expire(bench, 1, protect_streams=False).snapshots) == 8
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("changelog.time-retained", "2 h"), ("changelog.num-retained.min", "20")]
-)
-def test_a_table_whose_changelog_outlives_its_snapshots_is_left_to_paimon(option: str, value: str) -> None:
-    bench = with_options(grown(9), **{option.replace(".", "_").replace("-", "__"): value})
-    below = option.replace("changelog", "snapshot")
-    with pytest.raises(UnsupportedFeature, match=f"'{option}' is above '{below}'") as caught:
-        expire(bench, 1)
-    assert caught.value.context["option"] == option
-    assert len(bench.snapshots.ids()) == 9
 
 
 def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
@@ -357,15 +339,6 @@ def test_the_stream_s_last_snapshot_may_be_kept_by_a_consumer() -> None:
     bench.table = replace(bench.table, options=Options(dict(bench.table.options), option))
     CountedAfterCommit(runtime=bench.runtime)(bench.table, bench.latest())
     assert consumers(bench.storage) == {"me": 3}
-
-
-def test_what_a_committer_leaves_to_others_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    bench = with_options(grown(3), changelog_time__retained="2 h")
-    after = CountedAfterCommit(runtime=bench.runtime)
-    for _ in range(3):
-        after(bench.table, bench.latest())
-    assert [record.message for record in caplog.records if "changelog" in record.message].__len__() == 1
-    assert after.failures == 0
 
 
 def test_a_tag_has_a_name_a_snapshot_and_no_twin() -> None:
