@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli.completion import columns_from, folders
+from paimon_stream.cli.completion import branches, columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
@@ -89,7 +89,7 @@ YES = option("--yes", "Do it. Without --yes the command only shows what it would
 
 _STORAGE = "Set an option of the storage, or read it from a file. Can be given several times."
 _SHARED = (
-    option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME"),
+    option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME", shell_complete=branches),
     option("--storage-option", _STORAGE, multiple=True, metavar="KEY=VALUE|KEY=@FILE"),
     option("--json", "Answer with one JSON document.", "as_json", is_flag=True),
     option("--debug", "Show the traceback of an error.", is_flag=True),

@@ -12,6 +12,7 @@ from paimon_stream.api.inspection import writers_of
 from paimon_stream.cli.output import Column
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.storage.branch import branch_names, whole_of, with_branch
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
@@ -40,7 +41,7 @@ def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
         # If an option still lacks its value, click has not assigned the arguments yet.
         location = context.params.get("location") or next(iter(context.args), "")
         try:
-            names = list(find(load_table(open_storage(location))))
+            names = list(find(load_table(open_storage(with_branch(location, context.params.get("branch"))))))
         except PaimonStreamError:
             return []
         # The shell gets one name a line, so a line end in a name would begin another one.
@@ -49,6 +50,7 @@ def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
     return offer
 
 
+branches = _of_table(lambda table: branch_names(whole_of(table.storage)))
 users = _of_table(lambda table: dict.fromkeys(one.user for one in writers_of(table)))
 tags = _of_table(lambda table: sorted(read_tags(table.storage)))
 snapshots_and_tags = _of_table(

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.completion import snapshots_and_tags, tags
+from paimon_stream.cli.completion import branches, snapshots_and_tags, tags
 from paimon_stream.cli.output import Answer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
@@ -18,6 +18,7 @@ from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
+_BRANCH = click.Argument(["name"], shell_complete=branches)
 _COLUMNS: Final = named_columns("tag")
 _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
 
@@ -159,7 +160,7 @@ def branch_create(session: Session, name: str, tag: str | None) -> Answer:
     return Answer(document=report.to_json(), parts=[f"Branch {name} {what}."])
 
 
-@table_command(name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_NAME, YES))
+@table_command(name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_BRANCH, YES))
 def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     """Deletes a branch with its snapshots and tags. The files that only it needed stay until they are removed as
     orphans. Stop its writers first. Without --yes it only says whether there is such a branch."""
@@ -176,7 +177,7 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     name="fast-forward",
     example="branch fast-forward --yes /data/shop.db/orders test",
     params=(
-        _NAME,
+        _BRANCH,
         option("--take-over", "Give up an interrupted rollback. Make sure that it runs no more.", is_flag=True),
         YES,
     ),

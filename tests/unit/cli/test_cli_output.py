@@ -358,7 +358,13 @@ def test_a_name_that_would_begin_a_line_is_not_offered(tmp_path: Path) -> None:
 
 def test_what_a_table_knows_is_offered(golden: Golden) -> None:
     path, _ = golden("append_plain")
-    PaimonTable.load(str(path)).create_tag("month-end", 1)
+    table = PaimonTable.load(str(path))
+    table.create_tag("month-end", 1)
+    table.create_branch("test", tag="month-end")
+    PaimonTable.load(f"{path}$branch_test").create_tag("of-branch", 1)
+    assert completed("bash", f"paimon-stream snapshots {path} --branch t", 4) == "plain,test\n"
+    assert completed("bash", f"paimon-stream branch delete {path} t", 4) == "plain,test\n"
+    assert completed("bash", f"paimon-stream tag delete --branch test {path} of", 6) == "plain,of-branch\n"
     assert completed("bash", f"paimon-stream snapshots {path} --user g", 4) == "plain,golden\n"
     assert completed("bash", f"paimon-stream tag delete {path} m", 4) == "plain,month-end\n"
     assert "plain,month-end" in completed("bash", f"paimon-stream rollback {path} ", 3)
