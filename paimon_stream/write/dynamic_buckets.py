@@ -30,6 +30,9 @@ _BUCKET: Final = (1 << _BITS) - 1
 _LITTLE: Final = 1 << 16
 """New keys are kept apart from the older ones until they are this many, or an eighth of the older ones."""
 
+_LARGE: Final = 1 << 20
+"""Buckets with as many keys are sorted and searched by themselves, in half the time and memory."""
+
 _NO_PAIRS: Final[Pairs] = np.zeros(0, np.int64)
 
 
@@ -61,17 +64,22 @@ def _first_twice(pairs: Pairs) -> Pairs:
 
 @dataclass(slots=True)
 class _Partition:
-    """The keys of one partition. `fill` is the number of hashes in each bucket, `files` its index file, and
-    `new` the hashes that it gets now."""
+    """The keys of one partition: the sorted hashes of each large bucket, and those of all others. `fill` is the number
+    of hashes in each bucket, `files` its index file, and `new` the hashes that it gets now."""
 
+    large: dict[int, Hashes] = field(default_factory=dict)
     old: Pairs = field(default_factory=lambda: _NO_PAIRS)
     recent: Pairs = field(default_factory=lambda: _NO_PAIRS)
     fill: dict[int, int] = field(default_factory=dict)
     files: dict[int, IndexFileMeta] = field(default_factory=dict)
     new: dict[int, list[Hashes]] = field(default_factory=dict)
 
-    def find(self, hashes: Hashes) -> Numbers:
-        return np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
+    def find(self, hashes: Hashes) -> Iterator[Numbers]:
+        """The bucket of each hash, -1 where it is not known, as each part of the index has it."""
+        yield np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
+        for bucket, known in self.large.items():
+            there = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
+            yield np.where(there, np.int32(bucket), np.int32(-1))
 
     def learn(self, hashes: Hashes, buckets: Numbers) -> None:
         self.recent = np.sort(np.concatenate([self.recent, _pairs(hashes, buckets)]))
@@ -84,7 +92,7 @@ class Assigner:
     there is none, or if the rows replace all that is in their partitions. `tasks` is the number of tasks that
     assign keys at once.
 
-    Holds about eight bytes for each key of the partitions that get rows.
+    Holds four bytes for each key of the partitions that get rows, and eight for one in a bucket that is not large.
     """
 
     def __init__(
@@ -104,7 +112,12 @@ class Assigner:
         `CorruptMetadata`, `StorageError` if the index cannot be read."""
         known = self._partition(partition)
         distinct, where = np.unique(hashes, return_inverse=True)
-        buckets = known.find(distinct)
+        buckets = np.full(len(distinct), -1, np.int32)
+        for found in known.find(distinct):
+            twice = np.flatnonzero((found >= 0) & (buckets >= 0))
+            if len(twice):
+                raise self._twice(partition, buckets[twice[0]], found[twice[0]])
+            buckets = np.maximum(buckets, found)
         new = np.flatnonzero(buckets < 0)
         if len(new):
             buckets[new] = self._place(known, distinct[new])
@@ -153,26 +166,30 @@ class Assigner:
     def _load(self, partition: bytes) -> _Partition:
         files = self._files().get(partition, {})
         wanted = [partial(self._read, partition, bucket, file) for bucket, file in files.items()]
-        pairs = np.empty(sum(file.row_count for file in files.values()), np.int64)
-        start = 0
-        for (bucket, file), data in zip(files.items(), self._storage.together(wanted), strict=True):
-            pairs[start : start + file.row_count] = _pairs(np.frombuffer(data, ">i4"), bucket)
-            start += file.row_count
-        pairs.sort()
-        known = _Partition(old=pairs, files=files, fill={b: one.row_count for b, one in files.items()})
-        self._check(known.old, partition)
+        known = _Partition(files=files, fill={bucket: file.row_count for bucket, file in files.items()})
+        pairs = [_NO_PAIRS]
+        for bucket, data in zip(files, self._storage.together(wanted), strict=True):
+            hashes = np.frombuffer(data, ">i4").astype(np.int32)
+            if len(hashes) < _LARGE:
+                pairs.append(_pairs(hashes, bucket))
+            else:
+                known.large[bucket] = np.sort(hashes)
+        known.old = np.sort(np.concatenate(pairs))
+        twice = (_first_twice(known.old) & _BUCKET).tolist()
+        if twice:
+            raise self._twice(partition, *twice)
         return known
 
-    def _check(self, known: Pairs, partition: bytes) -> None:
-        """A hash that is in two buckets gives its key two rows (table-kinds.md D1)."""
-        twice = (_first_twice(known) & _BUCKET).tolist()
-        if twice:
-            raise CorruptMetadata(
-                f"the hash index of partition {self._layout.partition(partition) or '()'} has a key twice: in bucket "
-                f"{twice[0]} and in bucket {twice[1]}. Two writers have assigned keys at once, and such keys may have "
-                "two rows. Nothing was written. Run `paimon-stream verify`.",
-                partition=self._layout.partition(partition),
-            ).of_table(self._storage.location)
+    def _twice(self, partition: bytes, one: int, other: int) -> CorruptMetadata:
+        """A hash that is in two buckets gives its key two rows (table-kinds.md D1). Large buckets are compared in the
+        hashes that get rows."""
+        named = self._layout.partition(partition)
+        return CorruptMetadata(
+            f"the hash index of partition {named or '()'} has a key twice: in bucket {min(one, other)} and in bucket "
+            f"{max(one, other)}. Two writers have assigned keys at once, and such keys may have two rows. Nothing was "
+            "written. Run `paimon-stream verify`.",
+            partition=named,
+        ).of_table(self._storage.location)
 
     def _files(self) -> Mapping[bytes, dict[int, IndexFileMeta]]:
         if self._listed is None:

@@ -113,8 +113,9 @@ def test_more_buckets_than_java_can_count_are_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_number_of_tasks_keeps_the_invariants(seed: int) -> None:
+def test_any_number_of_tasks_keeps_the_invariants(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     random = Random(seed)
+    monkeypatch.setattr(dynamic_buckets, "_LARGE", random.randint(1, 6))
     world, known = World(target=random.randint(1, 9)), {}
     for _ in range(8):
         some = [random.randint(-60, 60) for _ in range(random.randint(1, 40))]
@@ -165,6 +166,21 @@ def test_a_key_in_two_buckets_and_a_damaged_file_are_errors() -> None:
     world.publish()
     with pytest.raises(CorruptMetadata, match=r"a key twice: in bucket 0 and in bucket 1"):
         world.batch([1])
+
+
+@pytest.mark.parametrize("large", [2, 3])
+def test_a_key_that_gets_a_row_is_looked_for_in_all_large_buckets(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+    """Bucket 1 has two keys, so it is large or not. The key that is in both buckets gets no row at first."""
+    monkeypatch.setattr(dynamic_buckets, "_LARGE", large)
+    world = World(target=3)
+    world.batch([1, 2, 3, 4])
+    twice = np.array([4, 2], ">i4").tobytes()
+    world.storage.write("index/twice", twice)
+    world.enter(1, index_file("twice", twice))
+    world.publish()
+    assert world.batch([1, 4]) == [0, 1]
+    with pytest.raises(CorruptMetadata, match=r"a key twice: in bucket 0 and in bucket 1"):
+        world.batch([1, 2])
 
 
 def test_two_indexes_of_a_bucket_are_an_error() -> None:
