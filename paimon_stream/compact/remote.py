@@ -19,9 +19,8 @@ from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestE
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress, silent
-from paimon_stream.table.layout import Layout
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, layout_of
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.task import WriteSpec
 
@@ -55,7 +54,8 @@ class UnitTask:
         """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite` raises."""
         spec, asked = self.spec, CommitMessage.deserialize(self.message)
         schema, options = spec.schema, spec.options
-        table = Table(storage=spec.storage, schema=schema, options=options, layout=Layout.of(schema, options))
+        layout = layout_of(spec.storage, schema, options)
+        table = Table(storage=spec.storage, schema=schema, options=options, layout=layout)
         where, bucket, total = asked.partition, asked.bucket, asked.total_buckets
         assert total is not None
         files = tuple(

@@ -209,13 +209,13 @@ def expiry_is_due(
 
 
 def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot) -> tuple[int, ...]:
-    """Expires long-lived changelogs by the options of their own, and returns their ids. The newest one stays, as in
+    """Expires long-lived changelogs by the options of the table, and returns their ids. The newest one stays, as in
     Java. Consumers always hold them back."""
     store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
     ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
-    options = of_changelogs(table.options)
+    options = of_changelogs(Options(table.schema.options, location=table.location))
     most = options.value(SNAPSHOT_NUM_RETAINED_MAX)
     end = _end(options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id)
     gone: list[int] = []

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import (
@@ -26,7 +27,7 @@ from paimon_stream.maintenance.needed import (
 )
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS
+from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.storage.external import split_root
@@ -36,6 +37,7 @@ from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -81,8 +83,9 @@ class Cleaner:
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
         self.changelogs = ChangelogStore(self.storage)
-        self._outlives = changelog_outlives(table.options)
-        self._appended_stay = self._outlives and table.options.value(CHANGELOG_PRODUCER) == "none"
+        # A writer's own options must not take away what the table's options keep.
+        self._outlives, self._appended_stay = _kept_of_changelogs(table.schema)
+        self._of_changelogs = NameSet()
         self.manifests = ManifestStore(self.storage)
         self.branches = OtherBranches(self.storage, self.manifests)
         self._tags: dict[FileStat, Snapshot] = {}
@@ -123,10 +126,12 @@ class Cleaner:
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
+            older, self._of_changelogs = self._older_changelogs()
             replaced = self._replaced_files(_linked([*gone, following]), gone if resumed else ())
             self._remove_rows(replaced, () if self._outlives else gone)
             kept = self._names_kept(gone, following)
             if kept is not None:  # of manifest lists, the third is the changelog's
+                kept |= older
                 self._delete_metadata(gone, kept, 0 if self._appended_stay else 2 if self._outlives else 3)
         except _HistoryChanged:
             return
@@ -143,6 +148,7 @@ class Cleaner:
         the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
         files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
         self._changed, self._appended_stay = partial(_is_pinned, self.storage), False
+        self._of_changelogs = NameSet()
         try:
             self.refresh_tags()
             kept = self._names_kept(gone, earliest)
@@ -305,6 +311,21 @@ class Cleaner:
             if found is not None:
                 self._tags[stat] = found
 
+    def _older_changelogs(self) -> tuple[frozenset[str], NameSet]:
+        """The names of metadata, and of data files, that long-lived changelogs need which were written while the table
+        had other options, so that their changes are the files of a delta. Usually there are none."""
+        kept, files = frozenset[str](), NameSet()
+        if self.table.schema.id == 0 or self._appended_stay or not (ids := self.changelogs.ids()):
+            return kept, files
+        schemas = SchemaStore(self.storage)
+        if any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids()):
+            for one in filter(None, map(self.changelogs.find, ids)):
+                if one.changelog_manifest_list is None:
+                    names, of_delta = changelog_needs(self.storage, self.manifests, one)
+                    kept |= names
+                    files.add(of_delta)
+        return kept, files
+
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
         with a snapshot that exists now."""
@@ -340,7 +361,7 @@ class Cleaner:
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
         """Returns a function that checks whether a tag, branch or journal refers to a data file that a
         snapshot deleted."""
-        sets = [self._journal_names(), self.branches.live_names()]
+        sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
@@ -496,6 +517,13 @@ class Cleaner:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
             except FormatError as why:
                 self.remover.pass_over(why)
+
+
+def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
+    """Whether the options keep changelogs longer than snapshots, and appended files with them."""
+    options = Options(schema.options)
+    outlives = changelog_outlives(options)
+    return outlives, outlives and options.value(CHANGELOG_PRODUCER) == "none"
 
 
 def _is_pinned(storage: Storage) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
 from paimon_stream.storage.base import FileStat, Storage, files_of
-from paimon_stream.storage.external import split_root
+from paimon_stream.storage.external import shown, split_root
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
 _MOST_KNOWN: Final = 10_000
@@ -95,4 +95,4 @@ class SearchedFolders:
 
     def _skip(self, path: str) -> None:
         if len(self.skipped) < self.most:
-            self.skipped[path] = None
+            self.skipped[shown(path)] = None

@@ -1,7 +1,8 @@
 """The folders outside a table into which new data files go, and which file goes into which (table-kinds.md §3)."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.murmur import hash_bytes
@@ -13,10 +14,15 @@ from paimon_stream.storage.location import scheme_of
 @dataclass(frozen=True, slots=True)
 class ExternalPaths:
     """The external paths that files take in turn, as `_EXTERNAL_PATH` begins, each as often as its weight says. Without
-    any, new files lie in the table."""
+    any, new files lie in the table. `earlier` finds the external paths of all schemas of the table, for older files."""
 
     turns: tuple[str, ...] = ()
     has_entropy: bool = False
+    earlier: Callable[[], frozenset[str]] = field(default=frozenset, compare=False)
+
+    def holds(self, root: str) -> bool:
+        """Whether files of the table may lie below this folder. Raises `StorageError`."""
+        return root in self.turns or root in self.earlier()
 
     @classmethod
     def of(cls, options: Options) -> "ExternalPaths | None":
@@ -25,7 +31,7 @@ class ExternalPaths:
         strategy, paths = options.value(EXTERNAL_STRATEGY), options.value(EXTERNAL_PATHS)
         if not paths or strategy == "none":
             return cls() if paths else None
-        roots = [_as_java_prints(one.strip()) for one in paths.split(",")]
+        roots = external_roots(options)
         if strategy == "specific-fs":
             roots = [one for one in roots if scheme_of(one) == options.value(EXTERNAL_FS)]
         weighted = strategy == "weight-robin" and options.is_set(EXTERNAL_WEIGHTS)
@@ -46,6 +52,11 @@ class ExternalPaths:
             bits = f"{hash_bytes(name.encode(), seed=0) & 0xFFFFF:020b}"
             folder = "/".join((folder, bits[:4], bits[4:8], bits[8:12], bits[12:]))
         return f"{shown_root(self.turns[turn % len(self.turns)])}{folder}/{name}"
+
+
+def external_roots(options: Options) -> list[str]:
+    """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises `InvalidOption`."""
+    return [_as_java_prints(one.strip()) for one in options.value(EXTERNAL_PATHS).split(",") if one.strip()]
 
 
 def _as_java_prints(path: str) -> str:

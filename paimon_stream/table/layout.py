@@ -209,8 +209,9 @@ class Layout:
 
     def _outside(self, folder: str, path: str) -> str:
         root, found, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
-        if self.external is None or not found or not _ENTROPY.fullmatch(f"/{entropy}"):
-            why = f"data-file.external-paths is not set, or this is in no {folder}. Reads refuse the file"
+        placed = found and _ENTROPY.fullmatch(f"/{entropy}")
+        if self.external is None or not placed or not self.external.holds(root):
+            why = f"data-file.external-paths is not set or never named it, or this is in no {folder}. Reads refuse it"
             raise CorruptMetadata(f"A data file lies outside the table, at {shown_name(path)}: {why}.", path=path)
         return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
 

@@ -3,9 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Final
 
-from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable, UnsupportedFeature, naming
+from paimon_stream.errors import (
+    CommitContended,
+    ConfigError,
+    FormatError,
+    InvalidOption,
+    TableReplaced,
+    Unavailable,
+    UnsupportedFeature,
+    naming,
+)
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, waiting_format, warn_of_ignored
 from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
@@ -31,8 +41,10 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
 from paimon_stream.storage.external import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
+from paimon_stream.table.external_paths import external_roots
 from paimon_stream.table.layout import SCHEMA_FOLDER, Layout
 from paimon_stream.table.option_rules import check_overrides
+from paimon_stream.table.references import histories
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 
 
@@ -127,10 +139,29 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
     apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = Options(schema.options, overrides, storage.location)
-    layout = Layout.of(schema, options)
+    layout = layout_of(storage, schema, options)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
+
+
+def layout_of(storage: Storage, schema: TableSchema, options: Options) -> Layout:
+    """Where the files of a table are, also those in external paths of earlier schemas. Raises as `Layout.of`."""
+    layout = Layout.of(schema, options)
+    if layout.external is None:
+        return layout
+    earlier = cache(partial(_external_roots, storage))
+    return replace(layout, external=replace(layout.external, earlier=earlier))
+
+
+def _external_roots(storage: Storage) -> frozenset[str]:
+    """The external paths that any schema of the table or of one of its branches has."""
+    found: set[str] = set()
+    for schemas in map(SchemaStore, histories(storage)):
+        for schema_id in schemas.ids():
+            with suppress(FormatError, InvalidOption, UnsupportedFeature):  # whoever needs that schema reports it
+                found.update(external_roots(Options(schemas.get(schema_id).options)))
+    return frozenset(found)
 
 
 # -- what can be written --------------------------------------------------------------------------

@@ -46,7 +46,9 @@ class Case:
     def long(cls) -> Case:
         """The same. Of its changelogs two outlive the two snapshots that are kept."""
         made = cls.make()
-        made.bench.table = replace(made.bench.table, options=Options(dict(made.bench.table.options), LONG))
+        table = made.bench.table
+        schema = replace(table.schema, options={**table.schema.options, **LONG})
+        made.bench.table = replace(table, schema=schema, options=Options({**table.options, **LONG}))
         return made
 
     @classmethod

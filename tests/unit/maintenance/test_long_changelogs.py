@@ -5,7 +5,12 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -16,10 +21,15 @@ from paimon_stream.maintenance.tags import delete_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.options import Options
 from paimon_stream.storage.branch import branch_storage
+from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
 from tests.kits.maintained import Case
+
+LONG = {"changelog.num-retained.max": "50", "changelog.num-retained.min": "50", "changelog.time-retained": "10 d"}
 
 
 def kept(case: Case) -> tuple[list[int], set[str]]:
@@ -157,12 +167,13 @@ def test_a_branch_keeps_what_a_changelog_of_main_needs() -> None:
     bench.storage.write("branch/branch-b/schema/schema-0", bench.storage.read("schema/schema-0"))
     bench.storage.write("branch/branch-b/snapshot/snapshot-3", bench.storage.read("snapshot/snapshot-3"))
     options = {"snapshot.num-retained.min": "1", "changelog.num-retained.min": "9"}
-    bench.table = replace(bench.table, options=Options(dict(bench.table.options), options))
+    schema = bench.table.schema
+    bench.table = replace(bench.table, schema=replace(schema, options={**schema.options, **options}))
     bench.committer().commit(bench.overwriting(4))
     expire_snapshots(bench.table, 1, 1, timedelta(0), runtime=bench.runtime)
     branch = copy.copy(bench)
     branch.storage = branch_storage(bench.storage, "b")
-    branch.table = replace(bench.table, storage=branch.storage, options=Options({}))
+    branch.table = replace(bench.table, storage=branch.storage, schema=schema, options=Options({}))
     branch.snapshots = SnapshotStore(branch.storage, bench.runtime)
     branch.committer().commit(branch.request(4, [branch.compaction("f0", "f1", into="big")]))
     bench.clock.advance(1000)
@@ -170,3 +181,32 @@ def test_a_branch_keeps_what_a_changelog_of_main_needs() -> None:
     assert branch.snapshots.ids() == [4]
     assert {"f0", "f1", "f2", "big"} <= data(bench)
     assert ChangelogStore(bench.storage).ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("then", [{}, {**LONG, "changelog-producer": "input"}], ids=["taken back", "another producer"])
+def test_changelogs_stay_whole_when_the_options_of_the_table_change(tmp_path: Path, then: dict[str, str]) -> None:
+    columns = [("id", "INT NOT NULL")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG})
+    for number in range(4):
+        table.append(pa.table({"id": pa.array([number], pa.int32())}))
+    table.expire_snapshots(retain_max=2, retain_min=1, older_than="0 s")
+    schemas = SchemaStore(LocalStorage(table.location))
+    assert schemas.create(replace(schemas.latest(), id=1, options={"bucket": "1", **then}))
+    table = PaimonTable.load(table.location)
+    table.truncate()
+    table.append(pa.table({"id": pa.array([9], pa.int32())}))
+    assert table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s").snapshots == (4, 5)
+    assert ChangelogStore(LocalStorage(table.location)).ids()[:3] == [1, 2, 3]
+    assert [one for one in table.verify().findings if one.severity == "error"] == []
+
+
+@pytest.mark.parametrize("own", [{"snapshot.num-retained.max": "100"}, {"changelog-producer": "input"}])
+def test_options_of_one_writer_take_no_changelog_away(tmp_path: Path, own: dict[str, str]) -> None:
+    columns = [("id", "INT NOT NULL")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG})
+    for number in range(5):
+        table.append(pa.table({"id": pa.array([number], pa.int32())}))
+    opened = load_table(LocalStorage(table.location), own)
+    expire_snapshots(opened, retain_max=1, retain_min=1, older_than=timedelta(0))
+    assert ChangelogStore(opened.storage).ids() == [1, 2, 3, 4]
+    assert [one for one in table.verify().findings if one.severity == "error"] == []

@@ -23,6 +23,7 @@ from paimon_stream.storage.external import external_path
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.uri import open_folder
 from paimon_stream.table.external_paths import ExternalPaths
+from paimon_stream.table.layout import Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table
 from tests.kits.commits import data_file
@@ -154,6 +155,33 @@ def test_files_stay_in_use_when_the_options_change(tmp_path: Path) -> None:
     table.truncate()
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert not [one for name in ("old", "new", "t/p=a") for one in (tmp_path / name).rglob("*") if one.is_file()]
+
+
+@pytest.mark.parametrize("place", ["file:{}/victim/bucket-0/{}", "file:{}/o/../victim/bucket-0/{}"])
+def test_a_file_outside_all_external_paths_is_neither_read_nor_deleted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    """As a crafted manifest names it: a live file of another table."""
+    victim = PaimonTable.create(str(tmp_path / "victim"), [("id", "INT")])
+    victim.append(pa.table({"id": pa.array([1], pa.int32())}))
+    theirs = victim.files()[0]
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")], options=outside(f"file://{tmp_path}/o"))
+    (message,) = write_rows(table._table, [{"id": 7}])
+    path = place.format(tmp_path, theirs.meta.file_name)
+    (file,) = message.new_files
+    crafted = replace(file, file_name=theirs.meta.file_name, file_size=theirs.meta.file_size, external_path=path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Layout, "holds", lambda *_: True)
+        patch.setattr(ExternalPaths, "holds", lambda *_: True)
+        table.new_commit("me").commit(1, [replace(message, new_files=(crafted,))])
+    table = PaimonTable.load(table.location)
+    with pytest.raises(CorruptMetadata, match=r"lies outside the table.*never named it"):
+        table.to_arrow()
+    assert [one.code for one in table.verify().findings if one.severity == "error"] == ["entry-unusable"]
+    table.truncate()
+    report = table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    assert report.impossible == 1
+    assert victim.to_arrow().num_rows == 1
 
 
 def test_files_outside_a_table_without_external_paths_are_refused_with_a_cure(tmp_path: Path) -> None:
