@@ -22,12 +22,16 @@ from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import (
     BatchWriter,
     Committer,
+    Deleter,
     HastyKeeper,
     Overwriter,
     PartitionExpirer,
     SchemaChanger,
+    SecondDeleter,
 )
 from tests.simulation.choices import Script
+from tests.simulation.deletes import KIND as DELETES
+from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
 from tests.simulation.row_ids import KIND as TRACKED
@@ -99,7 +103,8 @@ def world_of(
         options.pop("bucket-key", None)
     if only:
         world.dynamic, keyed = DYNAMIC in only, keyed or bool({DYNAMIC, VECTORS} & set(only))
-        world.vectors = VECTORS in only
+        world.vectors, world.deletes = VECTORS in only, DELETES in only
+        keyed = keyed and not world.deletes
     elif newcomers and compactors and dynamic and keyed:
         world.dynamic = random.Random(f"dynamic {seed}").randrange(2) == 0
     if world.dynamic:
@@ -108,6 +113,8 @@ def world_of(
     if world.vectors:
         options |= VECTORS_OPTIONS | {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
+    if world.deletes:
+        options = DELETES_OPTIONS | ({"bucket": "1", "bucket-key": "id"} if seed % 2 else {})
     if not keyed and "bucket" not in options:
         drawn = upkeep and newcomers and random.Random(f"tracked {seed}").randrange(3) == 0
         world.tracked = TRACKED in only if only else drawn
@@ -166,6 +173,7 @@ def world_of(
         drawn = upkeep and newcomers and possible and random.Random(f"{upkeeper.kind} {seed}").randrange(4) == 0
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
+    actors += [kind(world, f"the {kind.kind}") for kind in (Deleter, SecondDeleter) if kind.kind in only]
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)

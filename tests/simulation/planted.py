@@ -23,6 +23,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 from tests.simulation import (
     planted_compaction,
+    planted_deletes,
     planted_dynamic,
     planted_in_stream,
     planted_maintenance,
@@ -364,6 +365,7 @@ __all__ = [
     "BUGS",
     "Bug",
     "planted_compaction",
+    "planted_deletes",
     "planted_dynamic",
     "planted_in_stream",
     "planted_maintenance",

@@ -22,6 +22,7 @@ from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
+from paimon_stream.maintenance import delete_rows
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
 from paimon_stream.read.keyed import Section
@@ -139,8 +140,12 @@ class Writer:
         assert sum(one.row_count for one in self._done) == self._rows
         return tuple(self._done)
 
-    def abort(self, why: BaseException) -> tuple[str, ...]:
+    @property
+    def paths(self) -> tuple[str, ...]:
         return tuple(f"{self._folder}/{one.file_name}" for one in self._done)
+
+    def abort(self, why: BaseException) -> tuple[str, ...]:
+        return self.paths
 
 
 def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
@@ -185,6 +190,16 @@ def section_changes(
                 scan.marked[entry.file.file_name] = np.union1d(before, found)
         scan.table.storage.given = pieces  # type: ignore[attr-defined]
         yield pa.Table.from_batches([_batch(scan, len(keys))]), None
+
+
+def found_rows(scan: Scan, predicate: object, entry: ManifestEntry) -> Positions:
+    """In place of the search for rows to delete: the position that the deleter means."""
+    storage: Any = scan.table.storage
+    storage.read(scan.table.layout.file_of(entry))
+    deleter, name = storage._process.actor, entry.file.file_name
+    deleter.planned.add(name)
+    storage.world.asked.setdefault(name, set()).add(deleter.position)
+    return np.array([deleter.position], np.int64)
 
 
 def _read(scan: Scan, entry: ManifestEntry) -> tuple[Piece, ...]:
@@ -246,6 +261,9 @@ class Pool:
         self._tasks.append(Task(partial(work, *given)))
         return self._tasks[-1]
 
+    def map(self, work: Callable[..., Any], given: Iterable[Any]) -> Iterator[Any]:
+        return map(work, given)
+
     def shutdown(self, *, cancel_futures: bool = True) -> None:
         for one in self._tasks:
             one.cancel()
@@ -302,6 +320,8 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (rewrite, "KeyValueWriter", Writer),
     (rewrite, "section_batches", section_batches),
     (rewrite, "section_changes", section_changes),
+    (delete_rows, "ThreadPoolExecutor", Pool),
+    (delete_rows, "_found", found_rows),
 )
 
 

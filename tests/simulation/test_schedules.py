@@ -9,6 +9,7 @@ import pytest
 from tests.kits.seeds import examples, seeds
 from tests.simulation.cast import world_of
 from tests.simulation.choices import Script
+from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.limits import DOCUMENTED
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
@@ -132,6 +133,14 @@ def test_schedules_with_deletion_vectors_show_each_key_once(start: int) -> None:
     only = (VECTORS, "compactor", "second compactor", "compacting stream", "batch writer", "expirer", "orphan cleaner")
     for seed in range(50 * start, 50 * start + examples(2, 50)):
         outcome = run(seed, make=partial(world_of, only=only))
+        assert outcome.rule is None, str(outcome)
+
+
+@pytest.mark.parametrize("start", seeds(1, 10))
+def test_schedules_with_deleters_bring_no_row_back(start: int) -> None:
+    others = ("batch writer", "overwriter", "expirer", "restorer", "tagger", "orphan cleaner", "object store")
+    for seed in range(50 * start, 50 * start + examples(4, 50)):
+        outcome = run(seed, make=partial(world_of, only=(DELETES, "deleter", "second deleter", *others)))
         assert outcome.rule is None, str(outcome)
 
 

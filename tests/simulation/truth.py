@@ -17,6 +17,7 @@ from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.actors.writers import PartitionExpirer
 from tests.simulation.archive import Archive
 from tests.simulation.compactions import check_compaction
+from tests.simulation.deletes import check_deletes
 from tests.simulation.dynamic import check_index
 from tests.simulation.limits import (
     BUILT_ON_SLEEPERS,
@@ -257,6 +258,8 @@ class Truth:
             check_index(self.world, state)
         if state is not None and self.world.vectors:
             check_vectors(self.world, state)
+        if state is not None and self.world.deletes:
+            check_deletes(self.world, self.head if reason == "overwrite" else None, state)
         if state is not None and self.world.tracked:
             check_row_ids(state)
         if reason == "overwrite" and state is not None and state.made_by is not None:

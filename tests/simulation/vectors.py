@@ -32,7 +32,7 @@ def check_vectors(world: World, state: State) -> None:
             for key in piece.values:
                 place = entry.partition, key
                 newest[place] = max(newest.get(place, -1), piece.number)
-        for piece in unmarked(world, entry, _marked(world, state, entry)):
+        for piece in unmarked(world, entry, marked(world, state, entry)):
             for key in piece.values:
                 if (entry.partition, key) in seen:
                     raise Violation(RULE, f"snapshot {state.id} shows key {key} twice, also in {entry.file.file_name}")
@@ -42,7 +42,8 @@ def check_vectors(world: World, state: State) -> None:
         raise Violation(RULE, f"snapshot {state.id} does not show the newest rows of keys {wrong}")
 
 
-def _marked(world: World, state: State, entry: ManifestEntry) -> Positions:
+def marked(world: World, state: State, entry: ManifestEntry) -> Positions:
+    """The positions of the rows of a live file that are deleted."""
     for index in state.index:
         for one in index.file.deletions or ():
             if index.file.index_type == DELETION_VECTORS and one.data_file == entry.file.file_name:

@@ -33,6 +33,7 @@ class World:
     any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
     With `compacted`, somebody compacts data files. With `dynamic` buckets, the table has a hash index.
     With `tracked`, its rows have ids. With `vectors`, compactions mark rows by deletion vectors.
+    With `deletes`, deleters do, and `asked` has the positions in each file whose rows they wanted to delete.
     With `partitions_expire`, partitions expire by the age of their files.
     """
 
@@ -64,6 +65,8 @@ class World:
     dynamic: bool = False
     tracked: bool = False
     vectors: bool = False
+    deletes: bool = False
+    asked: dict[str, set[int]] = field(default_factory=dict)
     partitions_expire: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)

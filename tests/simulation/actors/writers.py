@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitLost, DeletedFiles, HistoryUnknown, PaimonStreamError, TableRolledBack
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expire_partitions import expire_partitions
 from paimon_stream.options import Options
 from paimon_stream.table.table import Table, evolve
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.deletes import RULE
 from tests.simulation.scheduler import LONGEST_MILLIS
+from tests.simulation.state import Violation
+from tests.simulation.vectors import marked
 
 
 class Writer(Actor):
@@ -191,6 +197,43 @@ class PartitionExpirer(Writer):
             return expire_partitions(table, runtime=process.runtime)
 
         return work
+
+
+class Deleter(Writer):
+    """Deletes the row at one position in each file, by deletion vectors."""
+
+    kind = "deleter"
+    position = 0
+
+    def __post_init__(self) -> None:
+        self.planned: set[str] = set()
+
+    def begin(self) -> Work | None:
+        if not self.world.deletes:
+            return None
+        process, self.position = self.ready(), self.world.choices.below(3)
+        self.doing = f"a deletion of row {self.position} of each file"
+
+        def load() -> Table:
+            self.planned.clear()
+            return self.table()
+
+        return lambda: delete_rows(load, pc.field("id") >= 0, runtime=process.runtime)
+
+    def succeeded(self, result: object) -> None:
+        assert isinstance(result, DeleteReport)
+        state = self.world.truth.there.get(result.snapshot_id or 0)
+        if state is None or self.ready().upsets != self.world.truth.upsets:
+            return
+        for name in self.planned & state.live.keys():
+            if self.position not in marked(self.world, state, state.live[name]):
+                raise Violation(RULE, f"{self.name}: snapshot {state.id} has row {self.position} of {name}")
+
+
+class SecondDeleter(Deleter):
+    """Another one at the same time."""
+
+    kind = "second deleter"
 
 
 class SchemaChanger(Actor):
