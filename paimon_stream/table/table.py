@@ -272,7 +272,7 @@ def check_branch_option(table: Table) -> None:
 def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:
     key, cure, value = option.key, option.default, table.options.get(option.key)
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
-    how = "Let another engine write it" if option is DATA_EVOLUTION else f"{how} if the table may change"
+    how = "Write it on the JVM" if option is DATA_EVOLUTION else f"{how} if the table may change"
     why = f"{what} ({key} = {value!r}). {how}, or write to another table."
     return _refusal(table, option, why, value)
 
