@@ -322,6 +322,8 @@ def _split(
             or limits.rewrite_all
             or (level == limits.top and entry.file.delete_row_count != 0)
             or limits.drops_rows_of(entry)
+            # A row that is too old on arrival goes, whatever the statistics say: its key was not looked up.
+            or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
             or (alone is not None and entry.file.file_name in alone)
         ):
             files = [one for section in group for one in section.files]

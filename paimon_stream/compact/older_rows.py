@@ -58,7 +58,7 @@ class OlderRows:
             spec=spec,
             top=top,
             looks_up=spec.engine == FIRST_ROW or looks_up(options),
-            marks=options.value(DELETION_VECTORS),
+            marks=options.value(DELETION_VECTORS) and spec.engine != FIRST_ROW,  # its older row is the one that stays
             full=producer == "full-compaction",
             logs=producer == "lookup",
             compared=tuple(set(columns) - ignored) if options.value(CHANGELOG_ROW_DEDUPLICATE) else None,

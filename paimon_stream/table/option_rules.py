@@ -19,6 +19,7 @@ from paimon_stream.options import (
     CHANGELOG_PRODUCER,
     CHANGELOG_TIME_RETAINED,
     DATA_EVOLUTION,
+    DELETION_VECTORS,
     MERGE_ENGINE,
     PARTITION_EXPIRATION_TIME,
     PARTITION_PATTERN,
@@ -206,6 +207,7 @@ def tag_period(options: Options) -> dt.timedelta:
 def _check_kind(schema: TableSchema, options: Options) -> None:
     producer, tracked = options.value(CHANGELOG_PRODUCER), options.value(ROW_TRACKING)
     keyed, first_row = bool(schema.primary_keys), options.value(MERGE_ENGINE) == "first-row"
+    vectors = options.value(DELETION_VECTORS)
     for option, wrong, why in (
         (CHANGELOG_PRODUCER, producer != "none" and not keyed, "needs a primary key"),
         (
@@ -213,6 +215,8 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
             first_row and producer not in ("none", "lookup"),
             "does not work with the merge engine first-row",
         ),
+        (CHANGELOG_PRODUCER, producer == "full-compaction" and vectors, "does not work with deletion-vectors.enabled"),
+        (DELETION_VECTORS, first_row and vectors, "does not work with the merge engine first-row"),
         (SEQUENCE_FIELD, first_row and options.is_set(SEQUENCE_FIELD), "does not work with first-row"),
         (
             PARTITION_EXPIRATION_TIME,

@@ -14,7 +14,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.vectors import VectorChanges
-from paimon_stream.errors import CommitUnknown, PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, InvalidOption, PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -286,6 +286,28 @@ def test_a_row_that_has_expired_is_marked_and_not_merged(tmp_path: Path) -> None
         *[("+I", 1, 10), ("-U", 2, 1), ("+U", 2, 11)],
     ]
     assert not problems(table)
+
+
+def test_a_row_that_is_too_old_on_arrival_does_not_come_beside_the_older_one(tmp_path: Path) -> None:
+    """Statistics of a time in seconds and in milliseconds do not show that a row is old."""
+    own = {"record-level.expire-time": "1 d", "record-level.time-field": "t", "target-file-size": "1 kb"}
+    columns = [("k", "INT NOT NULL"), ("v", "STRING"), ("t", "BIGINT")]
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=ALONE | own)
+    commit_changes(table, [("+I", {"k": key, "v": f"{'old' * 5}{key}", "t": None}) for key in range(40)], 1)
+    table.compact(full=True)
+    times = {2: 5 * 10**9, 3: 10**12, 4: 5 * 10**9}
+    changed = [{"k": key, "v": f"{'new' * 60}{key * 7919}", "t": time} for key, time in times.items()]
+    commit_changes(table, [("+I", row) for row in changed], 2)
+    table.compact()
+    assert not problems(table)
+
+
+@pytest.mark.parametrize(
+    "option", [{"merge-engine": "first-row"}, {"changelog-producer": "full-compaction"}], ids=["first-row", "full"]
+)
+def test_what_java_refuses_beside_vectors_is_refused(tmp_path: Path, option: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match="does not work with"):
+        PaimonTable.create(str(tmp_path / "t"), COLUMNS, primary_keys=["k"], options=ALONE | option)
 
 
 def test_rows_of_keyed_tables_are_not_deleted_by_a_condition(tmp_path: Path) -> None:
