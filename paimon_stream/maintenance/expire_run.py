@@ -8,7 +8,7 @@ docs/architecture.md (How snapshots expire) has the order, and why a group of sn
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -317,14 +317,19 @@ class Cleaner:
         kept, files = frozenset[str](), NameSet()
         if self.table.schema.id == 0 or self._appended_stay or not (ids := self.changelogs.ids()):
             return kept, files
-        schemas = SchemaStore(self.storage)
-        if any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids()):
+        if self._appended_stayed:
             for one in filter(None, map(self.changelogs.find, ids)):
                 if one.changelog_manifest_list is None:
                     names, of_delta = changelog_needs(self.storage, self.manifests, one)
                     kept |= names
                     files.add(of_delta)
         return kept, files
+
+    @cached_property
+    def _appended_stayed(self) -> bool:
+        """Whether the options of any schema keep appended files with changelogs. They are read once in a run."""
+        schemas = SchemaStore(self.storage)
+        return any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids())
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
