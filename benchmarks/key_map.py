@@ -32,7 +32,7 @@ _MIXER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def make(location: str, keys: int) -> None:
-    """A table of so many keys in 100 partitions, by appends of a million rows."""
+    """Makes a table with this number of keys in 100 partitions. Each append has a million rows."""
     columns = [("day", "INT NOT NULL"), ("id", "BIGINT NOT NULL"), ("v", "DOUBLE")]
     options = {"bucket": "1", "write-only": "true", "num-sorted-run.stop-trigger": "1000"}
     table = PaimonTable.create(location, columns, partition_keys=["day"], primary_keys=["day", "id"], options=options)

@@ -166,9 +166,8 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     orphans. Stop its writers first. Without --yes it only says whether there is such a branch."""
     report = session.table.delete_branch(name, dry_run=not yes)
     if not report.found:
-        location = session.raw.location
-        text = f"{location} has no branch {name!r}. See: paimon-stream branch list."
-        raise NotFound(text, table=location, branch=name)
+        text = f"has no branch {name!r}. See: paimon-stream branch list."
+        raise NotFound(text, branch=name).of_table(session.raw.location, subject=True)
     parts = [f"Branch {name} {'is' if yes else 'would be'} deleted."]
     return changed_answer(report.to_json(), parts, done=yes, something=True)
 

@@ -232,11 +232,10 @@ class _Reader:
             if place is None and not (one.type.nullable or one.name in self._partition_keys):
                 names = ", ".join(file.file.file_name for file in files)
                 raise FormatError(
-                    f"{self._scan.table.location}: column {one.name!r} is NOT NULL, but none of the files {names} has "
-                    "it. Write the column, or select others.",
-                    table=self._scan.table.location,
+                    f"column {one.name!r} is NOT NULL, but none of the files {names} has it. Write the column, or "
+                    "select others.",
                     column=one.name,
-                )
+                ).of_table(self._scan.table.location)
             columns[place or 0].append(one)
         parts = [self._of(some).file(file, batch_rows) for file, some in zip(files, columns, strict=True) if some]
         batches = [next(one, None) for one in parts]

@@ -199,22 +199,20 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
         name = entry.file.file_name
         if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:
             raise UnsupportedFeature(
-                f"{table.location}: {name} holds BLOBs, vectors, or rows without ids, which this release does not read "
-                f"where {DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
-                table=table.location,
+                f"{name} holds BLOBs, vectors, or rows without ids, which this release does not read where "
+                f"{DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
                 file=name,
-            )
+            ).of_table(table.location)
     ordered = sorted(entries, key=lambda one: (*row_range(one), -one.file.max_sequence_number))
     for one, other in pairwise(ordered):
         before, after = row_range(one), row_range(other)
         if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
             names = one.file.file_name, other.file.file_name
             raise FormatError(
-                f"{table.location}: the files {names[0]} and {names[1]} have some rows in common, but not all. No "
-                "engine can join their columns. Roll the table back to the snapshot before the second one came.",
-                table=table.location,
+                f"the files {names[0]} and {names[1]} have some rows in common, but not all. No engine can join "
+                "their columns. Roll the table back to the snapshot before the second one came.",
                 files=names,
-            )
+            ).of_table(table.location)
     return ordered
 
 
