@@ -12,11 +12,15 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption
-from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.table import check_definition, load_table
+from paimon_stream.errors import BadRowKind, InvalidData
 from tests.conformance.test_keyed_compaction_beside_java import read_by_both, without_sums
-from tests.conformance.test_random_merging_beside_java import JavaRefused, asked, counted
+from tests.conformance.test_random_merging_beside_java import (
+    JavaRefused,
+    asked,
+    counted,
+    is_accepted,
+    written_by_either,
+)
 from tests.kits.compaction import WAYS, changelog
 from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import Definition, batches, looking_up
@@ -28,10 +32,7 @@ def compacted_beside(java: Any, root: Path, seed: int) -> str:
     Returns what became of the table of this seed."""
     random = Random(seed)
     made, path, seen = looking_up(random, WAYS), root / "0" / "db.db" / "t", Counter[str]()
-    try:
-        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
-        check_definition(load_table(LocalStorage(str(path))))
-    except (JavaRefused, InvalidOption):
+    if not is_accepted(java, path, made):
         return "refused"
     # Java's minor compactions of such tables may lose what a delete took away (RC5.6).
     always_full = made.options.get("changelog-producer") == "full-compaction" and made.options["merge-engine"] in (
@@ -40,11 +41,7 @@ def compacted_beside(java: Any, root: Path, seed: int) -> str:
     )
     try:
         for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
-            if random.random() < 0.5:
-                commit_changes(PaimonTable.load(str(path)), batch, identifier)
-            else:
-                kinds, rows = zip(*batch, strict=True)
-                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            written_by_either(java, path, batch, identifier, random)
             if random.random() < 0.4:
                 continue
             theirs = root / str(identifier) / "db.db" / "t"

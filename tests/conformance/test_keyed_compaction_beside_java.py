@@ -17,14 +17,17 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import TableFile
-from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption
+from paimon_stream.errors import BadRowKind, InvalidData
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileSource
-from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.table import check_definition, load_table
-from tests.conformance.test_random_merging_beside_java import JavaRefused, asked, counted
+from tests.conformance.test_random_merging_beside_java import (
+    JavaRefused,
+    asked,
+    counted,
+    is_accepted,
+    written_by_either,
+)
 from tests.kits.compaction import WAYS, changelog_files
-from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import Definition, batches, definition
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 from tests.kits.seeds import seeds
@@ -223,18 +226,11 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
     if made.options["merge-engine"] == "first-row":
         return "refused"
     made.options.update(random.choice(WAYS))
-    try:
-        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
-        check_definition(load_table(LocalStorage(str(path))))
-    except (JavaRefused, InvalidOption):
+    if not is_accepted(java, path, made):
         return "refused"
     try:
         for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
-            if random.random() < 0.5:
-                commit_changes(PaimonTable.load(str(path)), batch, identifier)
-            else:
-                kinds, rows = zip(*batch, strict=True)
-                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            written_by_either(java, path, batch, identifier, random)
             before, theirs = read_by_both(java, path, made)
             assert before == theirs, (seed, identifier, before - theirs, theirs - before)
             full, who = random.random() < 0.2, random.choice(["we", "we", "java", "nobody"])
@@ -258,18 +254,11 @@ def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
     made, path, compactions = definition(random), root / "db.db" / "t", 0
     made.options.update(random.choice(WAYS) | {VECTORS: "true"})
     made.options["changelog-producer"] = random.choice(["none", "lookup"])
-    try:
-        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
-        check_definition(load_table(LocalStorage(str(path))))
-    except (JavaRefused, InvalidOption):
+    if not is_accepted(java, path, made):
         return "refused"
     try:
         for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
-            if random.random() < 0.5:
-                commit_changes(PaimonTable.load(str(path)), batch, identifier)
-            else:
-                kinds, rows = zip(*batch, strict=True)
-                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            written_by_either(java, path, batch, identifier, random)
             if random.random() < 0.5:
                 continue
             full, copy = random.random() < 0.2, root / f"{identifier}" / "t"

@@ -18,6 +18,8 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, NumericOverflow, UnsupportedFeature
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import check_definition, load_table
 from paimon_stream.write.row_kinds import KindRules
 from tests.kits.keyed import commit_changes
 from tests.kits.merging import Change
@@ -39,6 +41,25 @@ def asked(java_call: Any, *args: Any, **named: Any) -> Any:
         return java_call(*args, **named)
     except Py4JJavaError as error:
         raise JavaRefused(str(error).split("\n\tat")[0][:600]) from None
+
+
+def is_accepted(java: Any, path: Path, made: Definition) -> bool:
+    """Creates the table with Java. Whether Java and we accept it."""
+    try:
+        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
+        check_definition(load_table(LocalStorage(str(path))))
+    except (JavaRefused, InvalidOption):
+        return False
+    return True
+
+
+def written_by_either(java: Any, path: Path, batch: list[Change], identifier: int, random: Random) -> None:
+    """Java or we write the batch."""
+    if random.random() < 0.5:
+        commit_changes(PaimonTable.load(str(path)), batch, identifier)
+    else:
+        kinds, rows = zip(*batch, strict=True)
+        asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
 
 
 def ordered(value: Any) -> str:

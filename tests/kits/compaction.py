@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import TableFile, table_file
 from paimon_stream.compact.job import compact
 from paimon_stream.compact.report import CompactReport
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.merge.spec import KIND, SEQUENCE
 from paimon_stream.options import Options
@@ -25,7 +26,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, load_table
-from tests.kits.faults import Fault, FaultyStorage, Operation
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.reading import wire_rows
 
 SEEDS = count()
@@ -42,6 +43,35 @@ WAYS: list[dict[str, str]] = [
 def run(table: PaimonTable, storage: Any = None, **how: Any) -> CompactReport:
     runtime = simulated(next(SEEDS), SimulatedClock(system().clock.now_millis()))
     return compact(lambda: loaded(table, storage), runtime=runtime, **how)
+
+
+class FailedRun(NamedTuple):
+    """A compaction whose operation with the number `at` failed, what there was before, and the error that it raised."""
+
+    at: int
+    failed: Operation
+    before: Any
+    raised: BaseException | None
+
+
+def failed_runs(
+    table: PaimonTable, moment: Moment, *, stop: bool, step: int = 1, look: Callable[[PaimonTable], Any] | None = None
+) -> Iterator[FailedRun]:
+    """A compaction for each `step`th operation of the storage, which fails there. `look` finds what there is before it,
+    by default the data files. Ends with a run in which nothing failed, after more than 15 operations."""
+    place, at = LocalStorage(table.location), step
+    while True:
+        storage, raised = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)]), None
+        before = (look or data_files)(table)
+        try:
+            run(table, storage)
+        except (PaimonStreamError, Killed) as why:
+            raised = why
+        if not storage.fired:
+            break
+        yield FailedRun(at, storage.operations[at - 1], before, raised)
+        at += step
+    assert at > 15
 
 
 def loaded(table: PaimonTable, storage: Any = None) -> Table:

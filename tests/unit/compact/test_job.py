@@ -34,8 +34,8 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.compaction import SEEDS, Acting, data_files, live, loaded, problems, run
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
+from tests.kits.compaction import SEEDS, Acting, data_files, failed_runs, live, loaded, problems, run
+from tests.kits.faults import Fault, FaultyStorage, Moment, Operation
 
 COLUMNS = [("id", "INT"), ("dt", "STRING")]
 BUCKETS = {"bucket": "1", "bucket-key": "id"}
@@ -310,27 +310,15 @@ def test_a_bucket_that_others_change_each_time_is_reported(tmp_path: Path) -> No
 @pytest.mark.parametrize("stop", [False, True])
 def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: bool) -> None:
     table = made(tmp_path, days=2)
-    place, at = LocalStorage(table.location), 0
-    while True:
-        at += 1
-        storage = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)])
-        snapshots = table.latest_snapshot().id
-        before, raised = data_files(table), None
-        try:
-            run(table, storage)
-        except (PaimonStreamError, Killed) as why:
-            raised = why
-        if not storage.fired:
-            break
+    snapshots = table.latest_snapshot().id
+    for at, failed, before, raised in failed_runs(table, moment, stop=stop):
         assert ids(table) == list(range(12)), at
         left = data_files(table) - before - live(table)
-        failed = storage.operations[at - 1]
         is_known = failed.verb != "delete" and not (moment is Moment.AFTER and "output" in failed.verb)
         if is_known and not stop and not isinstance(raised, CommitUnknown):
             assert not left, (at, failed)
         if table.latest_snapshot().id > snapshots:
             table.rollback_to(snapshots)
-    assert at > 15
     assert not problems(table)
 
 

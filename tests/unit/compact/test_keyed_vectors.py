@@ -14,7 +14,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.vectors import VectorChanges
-from paimon_stream.errors import CommitUnknown, InvalidOption, PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, InvalidOption, Unavailable, UnsupportedFeature
 from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -22,8 +22,8 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
 from paimon_stream.table.vectors import VectorIndex
-from tests.kits.compaction import WAYS, Acting, changelog, data_files, live, problems, run
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.compaction import WAYS, Acting, changelog, data_files, failed_runs, live, problems, run
+from tests.kits.faults import Fault, FaultyStorage, Moment
 from tests.kits.keyed import commit_changes
 from tests.kits.seeds import examples
 from tests.unit.compact.test_remote import Pickling
@@ -200,29 +200,23 @@ def test_what_cleans_up_takes_the_index_files_that_were_replaced_and_no_others(t
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [False, True])
 def test_wherever_it_fails_all_is_seen_or_nothing(tmp_path: Path, moment: Moment, stop: bool) -> None:
-    table, at = made(tmp_path), 0
+    table = made(tmp_path)
     write(table, [0, 12, 30], 2)
     write(table, [1, 13, 31], 2, "-D")
-    before, place = rows(table), LocalStorage(table.location)
+    before, newest = rows(table), table.latest_snapshot().id
     after = before | {0: 2, 12: 2, 30: 2}
     del after[1], after[13]
     ends = Counter[bool]()
-    while True:
-        at += examples(6, 1)
-        storage = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)])
-        newest, files, raised = table.latest_snapshot().id, data_files(table) | index_files(table), None
-        try:
-            run(table, storage)
-        except (PaimonStreamError, Killed) as why:
-            raised = why
-        if not storage.fired:
-            break
+
+    def every(one: PaimonTable) -> set[str]:
+        return data_files(one) | index_files(one)
+
+    for at, failed, files, raised in failed_runs(table, moment, stop=stop, step=examples(6, 1), look=every):
         published = table.latest_snapshot().id > newest
         ends[published] += 1
         assert rows(table) == (after if published else before), at
         named = {one.file.file_name for one in entries(table)}
-        left = (data_files(table) | index_files(table)) - files - live(table) - named
-        failed = storage.operations[at - 1]
+        left = every(table) - files - live(table) - named
         if not (stop or failed.verb == "delete" or isinstance(raised, CommitUnknown)):
             assert not left or (moment is Moment.AFTER and failed.path.endswith(tuple(left))), (at, failed)
         if published:

@@ -12,7 +12,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.compact import rewrite
-from paimon_stream.errors import CommitUnknown, FormatError, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
@@ -20,7 +20,7 @@ from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.task import WriteSpec
 from tests.kits import waiting as kit
-from tests.kits.compaction import Acting, changelog, data_files, live, problems, run
+from tests.kits.compaction import Acting, changelog, data_files, failed_runs, live, problems, run
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.reading import batch_of
 from tests.kits.seeds import examples
@@ -247,28 +247,16 @@ def test_what_waits_is_shown_kept_and_taken_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [False, True])
 def test_wherever_it_fails_rows_wait_or_are_there(tmp_path: Path, moment: Moment, stop: bool) -> None:
-    table, at = made(tmp_path), 0
-    place = LocalStorage(table.location)
-    while True:
-        at += examples(3, 1)
-        storage = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)])
-        before, raised = data_files(table), None
-        try:
-            run(table, storage)
-        except (PaimonStreamError, Killed) as why:
-            raised = why
-        if not storage.fired:
-            break
+    table = made(tmp_path)
+    for at, failed, before, raised in failed_runs(table, moment, stop=stop, step=examples(3, 1)):
         newest = table.latest_snapshot()
         assert newest is not None
         assert kit.found(table.location) == (SEEN if newest.id > 4 else []), at
-        failed = storage.operations[at - 1]
         is_known = failed.verb != "delete" and not (moment is Moment.AFTER and "output" in failed.verb)
         if is_known and not stop and not isinstance(raised, CommitUnknown):
             assert not data_files(table) - before - live(table), (at, failed)
         if newest.id > 4:
             table.rollback_to(4)
-    assert at > 15
     assert kit.found(table.location) == SEEN
     assert not problems(table)
 
