@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from paimon_stream import errors
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.errors import (
-    CommitUnknown,
-    IncompatibleSchema,
-    PaimonStreamError,
-    SequenceConflict,
-    UnsupportedFeature,
-)
 from paimon_stream.extras import require
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
@@ -55,7 +49,7 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
             table, messages, summary = _write(table, rows, {}, numbering, user)
             commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
             return _publish(table, messages, commit, user)
-        except SequenceConflict as conflict:
+        except errors.SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
             if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
                 raise
@@ -93,9 +87,9 @@ def _publish(
 ) -> CommitReport:
     try:
         return commit(batch_commit(table, user))
-    except CommitUnknown:
+    except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
-    except PaimonStreamError:
+    except errors.PaimonStreamError:
         remove_files(table.storage, data_files(table.layout, messages))
         raise
 
@@ -136,7 +130,7 @@ def _write_files(
         grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
-        raise UnsupportedFeature(
+        raise errors.UnsupportedFeature(
             "merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not merged into a table's. Leave "
             "it out, and alter the table first.",
             option="merge_schema",
@@ -164,7 +158,7 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            raise IncompatibleSchema(
+            raise errors.IncompatibleSchema(
                 "rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or RecordBatchReader, not as "
                 f"{type(rows).__name__}. Nothing was written."
             ).of_table(table.location)

@@ -6,19 +6,12 @@ committed is known, and rows with exactly its columns fitted then. So that is ch
 
 from dataclasses import dataclass
 
+from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
 from paimon_stream.errors import CommitLost, IncompatibleSchema, MissingExtra, PaimonStreamError, ReplayError
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import (
-    BUCKET,
-    MERGE_SCHEMA,
-    ON_CHECKPOINT_RESET,
-    ON_TABLE_CHANGE,
-    ON_UNKNOWN_HISTORY,
-    Options,
-)
 from paimon_stream.reports import Report
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse, Verdict
@@ -144,16 +137,16 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
     cures = {
-        ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
-        ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
-        ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
+        opt.ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
+        opt.ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
+        opt.ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
     }
     option = error.context.get("option")
     if command := error.context.get("command"):  # CommitLost
-        cures[ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
+        cures[opt.ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
     if option not in cures:
         return "Stop the other writer, then restart."
-    if option == ON_CHECKPOINT_RESET.key and known not in (None, given):
+    if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
         return (
             f"The table knows the checkpoint of this stream as {known}: give that one. Only where the stream "
             f"itself was moved to {given}, let it continue, for one start: PaimonSink(…, "
@@ -181,7 +174,7 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
     since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
-    was, is_now = Options(then.options).value(BUCKET), table.options.value(BUCKET)
+    was, is_now = opt.Options(then.options).value(opt.BUCKET), table.options.value(opt.BUCKET)
     buckets = (
         f"bucket was {was} and is now {is_now}. A batch with rows for a partition of {was} buckets raises "
         "BucketCountChanged."
@@ -206,6 +199,6 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
     if not added:
         return []
     return [
-        f"with {MERGE_SCHEMA.key} = {table.options.value(MERGE_SCHEMA)} the sink adds these columns again if "
+        f"with {opt.MERGE_SCHEMA.key} = {table.options.value(opt.MERGE_SCHEMA)} the sink adds these columns again if "
         f"the query still has them: {', '.join(added)}."
     ]

@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from paimon_stream import errors
 from paimon_stream.api.table_maintenance import TableMaintenance
 from paimon_stream.api.table_reading import TableReading
 from paimon_stream.api.table_writing import TableWriting
-from paimon_stream.errors import (
-    AlreadyExists,
-    ConfigError,
-    CorruptMetadata,
-    IncompatibleSchema,
-    StorageError,
-    UnsupportedFeature,
-    naming,
-)
 from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import from_arrow
 from paimon_stream.format.types import DataField, parse_type
@@ -84,7 +76,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         given = Arguments(storage.location)
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
-        with naming(storage.location):
+        with errors.naming(storage.location):
             created = create_table(
                 storage,
                 described_columns(schema),
@@ -96,12 +88,12 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if created is not None:
             try:
                 check_writable(created, in_stream=True)
-            except (ConfigError, StorageError) as why:  # it is for other engines, or a mistake
+            except (errors.ConfigError, errors.StorageError) as why:  # it is for other engines, or a mistake
                 warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=2)
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
-        raise AlreadyExists(
+        raise errors.AlreadyExists(
             f"There is already a table at {storage.location}. Load it with PaimonTable.load, pass "
             "if_not_exists=True, or create the new one elsewhere.",
             path=storage.location,
@@ -137,7 +129,7 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
         return fields
     pairs = list(schema) if isinstance(schema, (list, tuple)) else []
     if not pairs or not all(_is_pair(one) for one in pairs):
-        raise IncompatibleSchema(
+        raise errors.IncompatibleSchema(
             f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
         )
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
@@ -150,8 +142,8 @@ def _is_pair(one: Any) -> bool:
 def _field_of_arrow(position: int, column: pa.Field) -> DataField:
     try:
         type_ = from_arrow(column.type, column.nullable)
-    except UnsupportedFeature as wrong:
-        raise UnsupportedFeature(
+    except errors.UnsupportedFeature as wrong:
+        raise errors.UnsupportedFeature(
             f"Column {column.name!r}: {wrong.message} Cast the column to another type.",
             column=column.name,
             **wrong.context,
@@ -162,8 +154,8 @@ def _field_of_arrow(position: int, column: pa.Field) -> DataField:
 def _field_of(position: int, name: str, text: str) -> DataField:
     try:
         return DataField(id=position, name=name, type=parse_type(text))
-    except CorruptMetadata as wrong:
-        raise IncompatibleSchema(
+    except errors.CorruptMetadata as wrong:
+        raise errors.IncompatibleSchema(
             f"Column {name!r}: {wrong.message} Types are written as in SQL: BIGINT, STRING NOT NULL, "
             "DECIMAL(10, 2), TIMESTAMP(6).",
             column=name,

@@ -8,15 +8,7 @@ import sys
 import threading
 from typing import Final
 
-from paimon_stream.errors import (
-    CommitContended,
-    CommitUnknown,
-    FormatError,
-    NotFound,
-    PaimonStreamError,
-    StorageError,
-    WriteInterrupted,
-)
+from paimon_stream import errors
 from paimon_stream.runtime import system
 
 OK: Final = 0
@@ -40,12 +32,21 @@ MEANING: Final = {
 }
 
 
-def code_of(error: PaimonStreamError) -> int:
+def code_of(error: errors.PaimonStreamError) -> int:
     """The exit code of a command that ended with this error."""
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         named = {"table", "snapshot", "tag"} & error.context.keys()
         return MISSING if named else BROKEN
-    if isinstance(error, (FormatError, StorageError, CommitUnknown, CommitContended, WriteInterrupted)):
+    if isinstance(
+        error,
+        (
+            errors.FormatError,
+            errors.StorageError,
+            errors.CommitUnknown,
+            errors.CommitContended,
+            errors.WriteInterrupted,
+        ),
+    ):
         return BROKEN
     return FINDINGS
 

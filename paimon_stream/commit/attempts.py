@@ -4,18 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from paimon_stream import options as opt
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.stage import Staged
 from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, SharedCheckpoint, TableReplaced
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.options import (
-    COMMIT_MAX_RETRIES,
-    COMMIT_MAX_RETRY_WAIT,
-    COMMIT_MIN_RETRY_WAIT,
-    COMMIT_TIMEOUT,
-    Options,
-)
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_merge import Merged
@@ -38,14 +32,14 @@ class Patience:
         self.restart()
 
     @classmethod
-    def of(cls, options: Options, runtime: Runtime) -> "Patience":
+    def of(cls, options: opt.Options, runtime: Runtime) -> "Patience":
         """With the limits in the table's options. Raises `InvalidOption`."""
         return cls(
             runtime=runtime,
-            timeout=options.value(COMMIT_TIMEOUT),
-            max_retries=options.value(COMMIT_MAX_RETRIES),
-            min_wait=options.value(COMMIT_MIN_RETRY_WAIT),
-            max_wait=options.value(COMMIT_MAX_RETRY_WAIT),
+            timeout=options.value(opt.COMMIT_TIMEOUT),
+            max_retries=options.value(opt.COMMIT_MAX_RETRIES),
+            min_wait=options.value(opt.COMMIT_MIN_RETRY_WAIT),
+            max_wait=options.value(opt.COMMIT_MAX_RETRY_WAIT),
         )
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.conflicts import CommitContext
@@ -24,18 +25,6 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDE
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.options import (
-    COMPACTION_TRIGGER,
-    CONFLICT_DETECTION,
-    DELETION_VECTORS,
-    DISCARD_DUPLICATES,
-    PARTITION_EXPIRATION_TIME,
-    PK_CLUSTERING_OVERRIDE,
-    STOP_TRIGGER,
-    STRICT_MODE,
-    WRITE_ONLY,
-    Options,
-)
 from paimon_stream.runtime import Clock
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
@@ -52,14 +41,14 @@ class Checker:
         self._clock = clock
         self._cache = cache
         options = table.options
-        self._rules_off = options.value(CONFLICT_DETECTION) == "none"
-        self._discards_duplicates = options.value(DISCARD_DUPLICATES)
+        self._rules_off = options.value(opt.CONFLICT_DETECTION) == "none"
+        self._discards_duplicates = options.value(opt.DISCARD_DUPLICATES)
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
-        self._has_vectors = table.is_bucket_unaware and options.value(DELETION_VECTORS)
+        self._has_vectors = table.is_bucket_unaware and options.value(opt.DELETION_VECTORS)
         self._key_order = _key_order(table)
-        watched = bool(table.schema.primary_keys) and not (compacts or options.value(WRITE_ONLY))
+        watched = bool(table.schema.primary_keys) and not (compacts or options.value(opt.WRITE_ONLY))
         self._most_runs = stop_trigger(options) if watched else None
-        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
+        self._last_safe = options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
@@ -68,7 +57,7 @@ class Checker:
                 "%s: %s = none: appends are not checked for files that are already in the table or appear "
                 "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
                 table.location,
-                CONFLICT_DETECTION.key,
+                opt.CONFLICT_DETECTION.key,
             )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
@@ -129,7 +118,7 @@ class Checker:
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
             text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
-            _LOG.warning(text, self._table.location, CONFLICT_DETECTION.key, request.kind.value)
+            _LOG.warning(text, self._table.location, opt.CONFLICT_DETECTION.key, request.kind.value)
         return self._rules_off and request.kind is CommitKind.APPEND
 
     # -- the rules ------------------------------------------------------------------------------------
@@ -151,7 +140,7 @@ class Checker:
         entries, live = changes.entries, files.live
         conflicts.check_not_in_table(context, files, entries)
         conflicts.check_removed_files_are_there(
-            context, live, entries, self._table.options.get(PARTITION_EXPIRATION_TIME.key)
+            context, live, entries, self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
         )
         if self._key_order is not None:
             conflicts.check_key_ranges(context, live, entries, self._key_order)
@@ -217,7 +206,7 @@ class Checker:
         if not window.complete:
             raise HistoryUnknown(
                 f"{context}: snapshots since {self._last_safe}, the last safe one of option "
-                f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
+                f"{opt.STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
                 f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
                 **context.facts(),
             )
@@ -263,7 +252,7 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 def _key_order(table: Table) -> RowOrder | None:
     """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
-    if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
+    if not table.schema.primary_keys or table.options.value(opt.PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
@@ -271,8 +260,8 @@ def _key_order(table: Table) -> RowOrder | None:
 _MORE_THAN_TRIGGER: Final = 3
 
 
-def stop_trigger(options: Options) -> int:
+def stop_trigger(options: opt.Options) -> int:
     """The number of sorted runs above which Java's writers wait for a compaction."""
-    if options.is_set(STOP_TRIGGER):
-        return options.value(STOP_TRIGGER)
-    return options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
+    if options.is_set(opt.STOP_TRIGGER):
+        return options.value(opt.STOP_TRIGGER)
+    return options.value(opt.COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
+from paimon_stream import options as opt
 from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, adds_old_files, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
@@ -37,13 +38,6 @@ from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.options import (
-    BUCKET,
-    COMMIT_GUARD,
-    FORCE_CREATE_SNAPSHOT,
-    IGNORE_EMPTY_COMMIT,
-    SNAPSHOT_TIME_RETAINED,
-)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.probe import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
@@ -98,12 +92,12 @@ class Committer:
         self._publisher = Publisher(table, self._cache, self._same_table)
         options = table.options
         self._patience = Patience.of(options, self._runtime)
-        half = options.value(SNAPSHOT_TIME_RETAINED) // 2
+        half = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
         self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
-        self._table_buckets = options.value(BUCKET)
-        self._is_guarded = options.value(COMMIT_GUARD) != "trust"
+        self._table_buckets = options.value(opt.BUCKET)
+        self._is_guarded = options.value(opt.COMMIT_GUARD) != "trust"
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
-        self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
+        self._keeps_empty = options.value(opt.FORCE_CREATE_SNAPSHOT) or not options.value(opt.IGNORE_EMPTY_COMMIT)
         self._digest = digest or self._schemas.first_digest()
         self._schema_id = table.schema.id
 
@@ -430,7 +424,7 @@ class Committer:
             if attempts.unproven:
                 raise attempts.unknown(None)
             if attempts.aged_millis is not None:
-                raise attempts.aged(self._usable_millis, SNAPSHOT_TIME_RETAINED.key)
+                raise attempts.aged(self._usable_millis, opt.SNAPSHOT_TIME_RETAINED.key)
             raise attempts.contended()
         with attempts.timed("wait"):
             patience.wait()

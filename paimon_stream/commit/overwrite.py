@@ -12,22 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from paimon_stream import options as opt
 from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder, row_order
-from paimon_stream.options import (
-    BUCKET,
-    COMPACTION_TRIGGER,
-    DYNAMIC_OVERWRITE,
-    NUM_LEVELS,
-    OVERWRITE_UPGRADE,
-    PARTITION_DEFAULT_NAME,
-    PK_CLUSTERING_OVERRIDE,
-    Arguments,
-    Options,
-)
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.table import Table
@@ -107,7 +97,7 @@ def plan_overwrite(
     dynamic overwrite, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
     `OutsidePartition` for files outside it."""
     kept = _without_changelog(table, tuple(messages))
-    collected = collect(kept, table_buckets=table.options.value(BUCKET))
+    collected = collect(kept, table_buckets=table.options.value(opt.BUCKET))
     written = collected.append
     if not (collected.compact.entries or collected.compact.index):
         written = upgraded(table, written)
@@ -124,7 +114,7 @@ def plan_overwrite(
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
     """The overwrite that clears all partitions that match one of these specs. Raises `InvalidOption` if no partition is
     given, `IncompatibleSchema`, `InvalidData`."""
-    given = Arguments(table.location)
+    given = opt.Arguments(table.location)
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
         raise InvalidOption(
@@ -139,8 +129,8 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
     """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for arguments of
     other types."""
-    Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
-    dynamic = Arguments(table.location).flag("dynamic", dynamic, optional=True)
+    opt.Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
+    dynamic = opt.Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
         if dynamic:
             raise InvalidOption(
@@ -151,13 +141,13 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
         return False
     if not table.partition_types:
         return False
-    return table.options.value(DYNAMIC_OVERWRITE) if dynamic is None else dynamic
+    return table.options.value(opt.DYNAMIC_OVERWRITE) if dynamic is None else dynamic
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in
     string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
-    default_name = table.options.value(PARTITION_DEFAULT_NAME)
+    default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
 
@@ -213,8 +203,8 @@ def upgraded(table: Table, written: Changes) -> Changes:
     turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
     Raises `FormatError` for keys that are not of the table's types."""
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-    clustered = table.options.value(PK_CLUSTERING_OVERRIDE)
-    if not table.schema.primary_keys or clustered or not table.options.value(OVERWRITE_UPGRADE):
+    clustered = table.options.value(opt.PK_CLUSTERING_OVERRIDE)
+    if not table.schema.primary_keys or clustered or not table.options.value(opt.OVERWRITE_UPGRADE):
         return written
     if any(e.file.level > 0 or e.bucket < 0 or e.kind is not FileKind.ADD for e in written.entries):
         return written
@@ -229,9 +219,11 @@ def upgraded(table: Table, written: Changes) -> Changes:
     return replace(written, entries=tuple(entries))
 
 
-def top_level(options: Options) -> int:
+def top_level(options: opt.Options) -> int:
     """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
-    return options.value(NUM_LEVELS) - 1 if options.is_set(NUM_LEVELS) else options.value(COMPACTION_TRIGGER)
+    return (
+        options.value(opt.NUM_LEVELS) - 1 if options.is_set(opt.NUM_LEVELS) else options.value(opt.COMPACTION_TRIGGER)
+    )
 
 
 def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from paimon_stream import options as opt
 from paimon_stream.commit.checks import stop_trigger
 from paimon_stream.commit.overwrite import top_level
 from paimon_stream.commit.plan import Base, Changes
@@ -37,16 +38,6 @@ from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.merge.spec import FIRST_ROW
-from paimon_stream.options import (
-    CHANGELOG_PRODUCER,
-    COMPACTION_INTERVAL,
-    DELETION_VECTORS,
-    FULL_COMPACTION_COMMITS,
-    MERGE_ENGINE,
-    STREAM_COMPACT,
-    STREAM_COMPACT_SHARE,
-    WRITE_ONLY,
-)
 from paimon_stream.read.scan import Scan, scan_of
 from paimon_stream.reports import silent
 from paimon_stream.runtime import Runtime, system
@@ -89,16 +80,16 @@ def compacts(table: Table) -> bool:
 
 
 def _is_asked_for(table: Table) -> bool:
-    mode = table.options.value(STREAM_COMPACT)
+    mode = table.options.value(opt.STREAM_COMPACT)
     wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
-    return wanted and not table.options.value(WRITE_ONLY)
+    return wanted and not table.options.value(opt.WRITE_ONLY)
 
 
 def shows_rows(table: Table) -> bool:
     """Whether rows of the table, or its changelog, are to be seen only after a compaction."""
     options = table.options
-    hides = options.value(MERGE_ENGINE) == FIRST_ROW or options.value(DELETION_VECTORS)
-    return hides or options.value(CHANGELOG_PRODUCER) in ("lookup", "full-compaction")
+    hides = options.value(opt.MERGE_ENGINE) == FIRST_ROW or options.value(opt.DELETION_VECTORS)
+    return hides or options.value(opt.CHANGELOG_PRODUCER) in ("lookup", "full-compaction")
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +149,7 @@ class StreamCompaction:
             if self._due and self._host.has_published:
                 self._plan(table)
             if self._pending:
-                self._wait(_AS_LONG_AS_IT_TAKES if shows else table.options.value(STREAM_COMPACT_SHARE) * interval)
+                self._wait(_AS_LONG_AS_IT_TAKES if shows else table.options.value(opt.STREAM_COMPACT_SHARE) * interval)
                 self._publish(table)
                 self._warn(table)
         except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
@@ -209,7 +200,7 @@ class StreamCompaction:
         snapshot = SnapshotStore(table.storage).latest()
         if snapshot is not None:
             files = snapshot_files(table, snapshot)
-            below = top_level(table.options) if table.options.value(CHANGELOG_PRODUCER) == "full-compaction" else 1
+            below = top_level(table.options) if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 1
             self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
         self._knows_earlier = True
 
@@ -250,10 +241,10 @@ class StreamCompaction:
 
     def _is_early(self, bucket: Bucket, table: Table) -> bool:
         """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run knows."""
-        if not table.options.is_set(COMPACTION_INTERVAL):
+        if not table.options.is_set(opt.COMPACTION_INTERVAL):
             return False
         last = self._optimized.get(bucket)
-        return last is None or self._clock.now_millis() - last >= table.options.value(COMPACTION_INTERVAL)
+        return last is None or self._clock.now_millis() - last >= table.options.value(opt.COMPACTION_INTERVAL)
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
         def wrong(why: PaimonStreamError, file: ManifestEntry) -> None:
@@ -353,7 +344,13 @@ class StreamCompaction:
         most = stop_trigger(table.options)
         deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
         for bucket in deep.keys() - self._deep:
-            told = table.location, table.layout.bucket_folder(*bucket[:2]), deep[bucket], most, STREAM_COMPACT_SHARE.key
+            told = (
+                table.location,
+                table.layout.bucket_folder(*bucket[:2]),
+                deep[bucket],
+                most,
+                opt.STREAM_COMPACT_SHARE.key,
+            )
             _LOG.warning(
                 "%s: %s has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
                 "on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the compaction to "
@@ -366,9 +363,9 @@ class StreamCompaction:
 def _batches_between_full(table: Table) -> int:
     """After how many batches their buckets are compacted in full; 0 for never."""
     options = table.options
-    if options.is_set(FULL_COMPACTION_COMMITS):
-        return options.value(FULL_COMPACTION_COMMITS)
-    return 1 if options.value(CHANGELOG_PRODUCER) == "full-compaction" else 0
+    if options.is_set(opt.FULL_COMPACTION_COMMITS):
+        return options.value(opt.FULL_COMPACTION_COMMITS)
+    return 1 if options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 0
 
 
 def _below(table: Table) -> int | None:

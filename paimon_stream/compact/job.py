@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
@@ -28,16 +29,6 @@ from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
-from paimon_stream.errors import (
-    CommitUnknown,
-    FormatError,
-    InvalidData,
-    NotFound,
-    PaimonStreamError,
-    TableRolledBack,
-    UnsupportedFeature,
-    WriteInterrupted,
-)
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
@@ -144,7 +135,7 @@ class _Run:
     snapshot: Snapshot | None = None
     conflicts: int = 0
     done: list[Rewritten] = field(default_factory=list)
-    failed: list[PaimonStreamError] = field(default_factory=list)
+    failed: list[errors.PaimonStreamError] = field(default_factory=list)
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
     target: int = 1
@@ -167,11 +158,11 @@ class _Run:
         waits = any(isinstance(one, WaitingUnit) for one in found)
         return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
 
-    def _wrong(self, why: PaimonStreamError, file: ManifestEntry) -> None:
+    def _wrong(self, why: errors.PaimonStreamError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""
         self.failed.append(self.named(why, file))
 
-    def named(self, why: PaimonStreamError, file: ManifestEntry) -> PaimonStreamError:
+    def named(self, why: errors.PaimonStreamError, file: ManifestEntry) -> errors.PaimonStreamError:
         """The error, with the file's bucket if it names no file."""
         if "path" in why.context:
             return why
@@ -323,8 +314,14 @@ class _Part:
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
-        except (NotFound, FormatError, InvalidData, UnsupportedFeature, WriteInterrupted) as why:
-            if isinstance(why, NotFound) and not self._is_live(unit):
+        except (
+            errors.NotFound,
+            errors.FormatError,
+            errors.InvalidData,
+            errors.UnsupportedFeature,
+            errors.WriteInterrupted,
+        ) as why:
+            if isinstance(why, errors.NotFound) and not self._is_live(unit):
                 self._changed.append(unit)
             else:
                 self._run.failed.append(self._run.named(why, unit.files[0]))
@@ -352,20 +349,20 @@ class _Part:
         try:
             source = CompactionSource(self._plan.scan.table, self._planned, made, run.runtime.ids.uuid())
             snapshot, landed = source.publish(self._committer, self._planned, run.user)
-        except CommitUnknown as why:
-            raise CommitUnknown(
+        except errors.CommitUnknown as why:
+            raise errors.CommitUnknown(
                 f"{run.location}: whether a compaction of {len(made)} groups of files was published is not "
                 f"known, and no file was removed. No row has changed.{before} Compact again.",
                 **why.context,
             ) from why
-        except TableRolledBack as why:
+        except errors.TableRolledBack as why:
             rewriter.remove(made)
-            raise TableRolledBack(
+            raise errors.TableRolledBack(
                 f"{run.location} was rolled back while it was compacted. The new files that were not "
                 "published were removed. Compact again.",
                 **why.context,
             ) from why
-        except PaimonStreamError:
+        except errors.PaimonStreamError:
             rewriter.remove(made)
             raise
         run.snapshot = snapshot or run.snapshot

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.commit.overwrite import top_level
 from paimon_stream.compact.older_rows import OlderRows, RecordExpiry
 from paimon_stream.compact.units import KeyedUnit, Merge, size_of
@@ -20,21 +21,6 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.row_order import row_order
 from paimon_stream.format.types import DataType
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec
-from paimon_stream.options import (
-    COMPACTION_AMPLIFICATION,
-    COMPACTION_FORCE_UP,
-    COMPACTION_INCREMENTAL_SIZE,
-    COMPACTION_INTERVAL,
-    COMPACTION_OFFPEAK_END,
-    COMPACTION_OFFPEAK_RATIO,
-    COMPACTION_OFFPEAK_START,
-    COMPACTION_REWRITE_ALL,
-    COMPACTION_SIZE_RATIO,
-    COMPACTION_TOTAL_SIZE,
-    COMPACTION_TRIGGER,
-    NUM_LEVELS,
-    Options,
-)
 from paimon_stream.read.keyed import Section, sections, with_older
 from paimon_stream.write.data_file import small_below, target_bytes
 
@@ -84,7 +70,7 @@ class KeyedThresholds:
     def of(
         cls,
         spec: MergeSpec,
-        options: Options,
+        options: opt.Options,
         hour: int,
         *,
         columns: Iterable[str] = (),
@@ -93,22 +79,22 @@ class KeyedThresholds:
     ) -> "KeyedThresholds":
         """The thresholds at this hour of the local day, for a table with these columns. Raises `InvalidOption`."""
         target = target_bytes(options, keyed=True)
-        off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
-        total, more = COMPACTION_TOTAL_SIZE, COMPACTION_INCREMENTAL_SIZE
+        off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
+        total, more = opt.COMPACTION_TOTAL_SIZE, opt.COMPACTION_INCREMENTAL_SIZE
         top = max(1, top_level(options))
         older = OlderRows.of(spec, options, columns, top)
         return cls(
             target=target,
             small=small_below(target, options),
             top=top,
-            trigger=options.value(COMPACTION_TRIGGER),
-            amplification=options.value(COMPACTION_AMPLIFICATION),
-            ratio=options.value(COMPACTION_SIZE_RATIO) + off_peak,
-            always_full=options.is_set(COMPACTION_INTERVAL),
+            trigger=options.value(opt.COMPACTION_TRIGGER),
+            amplification=options.value(opt.COMPACTION_AMPLIFICATION),
+            ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak,
+            always_full=options.is_set(opt.COMPACTION_INTERVAL),
             total=options.value(total) if options.is_set(total) else None,
             incremental=options.value(more) if options.is_set(more) else None,
-            force=options.value(COMPACTION_FORCE_UP) or older.looks_up,
-            rewrite_all=options.value(COMPACTION_REWRITE_ALL),
+            force=options.value(opt.COMPACTION_FORCE_UP) or older.looks_up,
+            rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             older=older,
             as_whole=as_whole,
             expiry=expiry,
@@ -119,8 +105,8 @@ class KeyedThresholds:
         return self.expiry is not None and self.expiry.is_due(entry)
 
 
-def _is_off_peak(options: Options, hour: int) -> bool:
-    start, end = options.value(COMPACTION_OFFPEAK_START), options.value(COMPACTION_OFFPEAK_END)
+def _is_off_peak(options: opt.Options, hour: int) -> bool:
+    start, end = options.value(opt.COMPACTION_OFFPEAK_START), options.value(opt.COMPACTION_OFFPEAK_END)
     if start < 0 or end < 0:
         return False
     return start <= hour < end if start <= end else hour >= start or hour < end
@@ -144,7 +130,7 @@ def next_unit(
         raise InvalidOption(
             f"has files on level {highest}, but its highest level is {limits.top}. Its changelog would lack their "
             f"rows. Set num-levels to {highest + 1} or more.",
-            option=NUM_LEVELS.key,
+            option=opt.NUM_LEVELS.key,
         ).of_table(spec.table, subject=True)
     limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paimon_stream import options as opt
 from paimon_stream.errors import FormatError
 from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.entries import ManifestEntry
@@ -16,17 +17,6 @@ from paimon_stream.format.stats import decode_stats
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, looks_up
-from paimon_stream.options import (
-    CHANGELOG_IGNORED_COLUMNS,
-    CHANGELOG_PRODUCER,
-    CHANGELOG_ROW_DEDUPLICATE,
-    DELETION_VECTORS,
-    FILE_FORMAT,
-    FILE_FORMAT_PER_LEVEL,
-    RECORD_EXPIRE_TIME,
-    RECORD_TIME_FIELD,
-    Options,
-)
 from paimon_stream.table.schema import SchemaStore
 
 _DEDUPLICATE: Final = "deduplicate"
@@ -51,19 +41,20 @@ class OlderRows:
     format: str
 
     @classmethod
-    def of(cls, spec: MergeSpec, options: Options, columns: Iterable[str], top: int) -> "OlderRows":
+    def of(cls, spec: MergeSpec, options: opt.Options, columns: Iterable[str], top: int) -> "OlderRows":
         """The rules of a table with these columns and the highest level `top`. Raises `InvalidOption`."""
-        producer, ignored = options.value(CHANGELOG_PRODUCER), options.value(CHANGELOG_IGNORED_COLUMNS)
+        producer, ignored = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.CHANGELOG_IGNORED_COLUMNS)
         return cls(
             spec=spec,
             top=top,
             looks_up=spec.engine == FIRST_ROW or looks_up(options),
-            marks=options.value(DELETION_VECTORS) and spec.engine != FIRST_ROW,  # its older row is the one that stays
+            marks=options.value(opt.DELETION_VECTORS)
+            and spec.engine != FIRST_ROW,  # its older row is the one that stays
             full=producer == "full-compaction",
             logs=producer == "lookup",
-            compared=tuple(set(columns) - ignored) if options.value(CHANGELOG_ROW_DEDUPLICATE) else None,
-            formats=options.value(FILE_FORMAT_PER_LEVEL),
-            format=options.value(FILE_FORMAT),
+            compared=tuple(set(columns) - ignored) if options.value(opt.CHANGELOG_ROW_DEDUPLICATE) else None,
+            formats=options.value(opt.FILE_FORMAT_PER_LEVEL),
+            format=options.value(opt.FILE_FORMAT),
         )
 
     def merging(self, level: int, files: Iterable[ManifestEntry]) -> Comparison | None:
@@ -101,13 +92,13 @@ class RecordExpiry:
     schema: Callable[[int], TableSchema]
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, schemas: SchemaStore, millis: int) -> "RecordExpiry | None":
+    def of(cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int) -> "RecordExpiry | None":
         """What the table's options ask for at this time, in milliseconds; None if its rows do not expire.
         Raises `InvalidOption`."""
-        if not options.is_set(RECORD_EXPIRE_TIME):
+        if not options.is_set(opt.RECORD_EXPIRE_TIME):
             return None
-        since = millis // 1000 - options.value(RECORD_EXPIRE_TIME) // 1000
-        field = schema.field(options.value(RECORD_TIME_FIELD))
+        since = millis // 1000 - options.value(opt.RECORD_EXPIRE_TIME) // 1000
+        field = schema.field(options.value(opt.RECORD_TIME_FIELD))
         return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.compact.compactable import check_indexes
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.older_rows import RecordExpiry
@@ -18,16 +19,6 @@ from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, WaitingUnit, bu
 from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.options import (
-    BUCKET,
-    COMPACTION_DELETE_RATIO,
-    COMPACTION_FILE_LIMIT,
-    COMPACTION_MIN_FILES,
-    COMPACTION_REWRITE_ALL,
-    POSTPONE_BUCKETS,
-    SPLIT_OPEN_FILE_COST,
-    Options,
-)
 from paimon_stream.read.keyed import buckets
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
@@ -54,17 +45,17 @@ class Thresholds:
     deleted_share: float
 
     @classmethod
-    def of(cls, options: Options) -> "Thresholds":
+    def of(cls, options: opt.Options) -> "Thresholds":
         """The thresholds of an append table. Raises `InvalidOption`."""
         target = target_bytes(options, keyed=False)
         return cls(
             target=target,
             small=small_below(target, options),
-            least_files=max(2, options.value(COMPACTION_MIN_FILES)),
-            most_files=options.value(COMPACTION_FILE_LIMIT),
-            open_cost=options.value(SPLIT_OPEN_FILE_COST),
-            rewrite_all=options.value(COMPACTION_REWRITE_ALL),
-            deleted_share=options.value(COMPACTION_DELETE_RATIO),
+            least_files=max(2, options.value(opt.COMPACTION_MIN_FILES)),
+            most_files=options.value(opt.COMPACTION_FILE_LIMIT),
+            open_cost=options.value(opt.SPLIT_OPEN_FILE_COST),
+            rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
+            deleted_share=options.value(opt.COMPACTION_DELETE_RATIO),
         )
 
 
@@ -220,7 +211,7 @@ def _waiting(
     """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3). In a table
     that is not postponed any more, writers have put rows into buckets meanwhile, which these rows must not replace."""
     units: list[Unit] = []
-    default = max(scan.table.options.value(BUCKET), 0) or scan.table.options.value(POSTPONE_BUCKETS)
+    default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(opt.POSTPONE_BUCKETS)
     for files in buckets(one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)):
         real = [one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition]
         if real and not scan.table.is_postponed and max(map(_age, real))[0] >= min(map(_age, files))[0]:

@@ -11,15 +11,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
+from paimon_stream.format import entries
 from paimon_stream.format.binary_row import decode_row, encode_row
-from paimon_stream.format.entries import (
-    EMPTY_STATS,
-    DataFileMeta,
-    DeletionRange,
-    GlobalIndexMeta,
-    IndexFileMeta,
-    SimpleStats,
-)
 from paimon_stream.format.types import parse_type
 
 _FIELDS: Final = 20
@@ -68,7 +61,7 @@ class _Row:
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
 
 
-def encode_data_file(file: DataFileMeta) -> bytes:
+def encode_data_file(file: entries.DataFileMeta) -> bytes:
     """The row of a data file. Raises `InvalidData` for numbers that are too large for their columns."""
     row = _Row(_FIELDS)
     try:
@@ -94,11 +87,11 @@ def _narrow(value: int, bits: int) -> int:
     return value & (1 << bits) - 1
 
 
-def _stats_row(stats: SimpleStats) -> bytes:
-    return _NO_STATS if stats == EMPTY_STATS else _built_stats_row(stats)
+def _stats_row(stats: entries.SimpleStats) -> bytes:
+    return _NO_STATS if stats == entries.EMPTY_STATS else _built_stats_row(stats)
 
 
-def _built_stats_row(stats: SimpleStats) -> bytes:
+def _built_stats_row(stats: entries.SimpleStats) -> bytes:
     row = _Row(3)
     row.data(stats.min_values)
     row.data(stats.max_values)
@@ -111,13 +104,13 @@ def _built_stats_row(stats: SimpleStats) -> bytes:
     return row.done(_STATS_SLOTS)
 
 
-_NO_STATS: Final = _built_stats_row(EMPTY_STATS)
+_NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
 
 
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def decode_data_file(data: bytes) -> DataFileMeta:
+def decode_data_file(data: bytes) -> entries.DataFileMeta:
     """The data file that a row describes. Raises `FormatError` for bytes that are not such a row."""
     try:
         header, *slots = _SLOTS.unpack_from(data)
@@ -127,7 +120,7 @@ def decode_data_file(data: bytes) -> DataFileMeta:
             name: None if header & null else read(data, slot)
             for slot, (name, null, _, read) in zip(slots, _COLUMNS, strict=True)
         }
-        return DataFileMeta(**made)
+        return entries.DataFileMeta(**made)
     except (struct.error, UnicodeDecodeError) as why:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {why}.") from None
 
@@ -157,14 +150,14 @@ def _text(data: bytes, slot: int) -> str:
     return _bytes(data, slot).decode()
 
 
-def _stats(data: bytes, slot: int) -> SimpleStats:
+def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     row = _piece(data, slot)
     if row == _NO_STATS:
-        return EMPTY_STATS
+        return entries.EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
     if header & 0x700:
         raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
-    return SimpleStats(
+    return entries.SimpleStats(
         min_values=_bytes(row, low), max_values=_bytes(row, high), null_counts=_counts(_piece(row, counts))
     )
 
@@ -212,7 +205,8 @@ _FORMS: Final = (
 )  # fmt: skip
 """How each field of a `DataFileMeta`, in their order, is written and read."""
 _COLUMNS: Final = [
-    (one.name, 1 << 8 + i, *form) for i, (one, form) in enumerate(zip(fields(DataFileMeta), _FORMS, strict=True))
+    (one.name, 1 << 8 + i, *form)
+    for i, (one, form) in enumerate(zip(fields(entries.DataFileMeta), _FORMS, strict=True))
 ]
 _VALUES: Final = attrgetter(*(name for name, *_ in _COLUMNS))
 
@@ -230,7 +224,7 @@ _INDEX: Final = {
 }
 
 
-def encode_index_file(file: IndexFileMeta) -> bytes:
+def encode_index_file(file: entries.IndexFileMeta) -> bytes:
     """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot hold."""
     covered = file.global_index
     if covered is not None and covered.source_meta is not None:
@@ -238,13 +232,13 @@ def encode_index_file(file: IndexFileMeta) -> bytes:
     return encode_row(_INDEX[11], index_values(file))
 
 
-def index_values(file: IndexFileMeta) -> tuple[Any, ...]:
+def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
     """The values that `index_file_of` takes, without the source metadata of a global index."""
     values = (file.index_type, file.file_name, file.file_size, file.row_count, file.deletions, file.external_path)
     return *values, None if file.global_index is None else file.global_index[:-1]
 
 
-def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
+def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
     """The index file that a row describes, in a message of version 11 or 12. Raises `FormatError`."""
     values = decode_row(_INDEX[version], data)
     try:
@@ -255,7 +249,7 @@ def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
 
 def index_file_of(
     kind: Any, name: Any, size: Any, rows: Any, deletions: Any, path: str | None, covered: Sequence[Any] | None
-) -> IndexFileMeta:
+) -> entries.IndexFileMeta:
     """The index file with these values. `deletions` and `covered` are the values of deletion ranges and of a global
     index. Raises `ValueError` for a value that must not be NULL."""
     _require("index file", kind, name, size, rows)
@@ -266,13 +260,13 @@ def index_file_of(
     if covered is not None:
         start, end, field, extra, *others = covered
         _require("global index", start, end, field, *(extra or ()))
-        found = GlobalIndexMeta(start, end, field, None if extra is None else tuple(extra), *others)
-    return IndexFileMeta(
+        found = entries.GlobalIndexMeta(start, end, field, None if extra is None else tuple(extra), *others)
+    return entries.IndexFileMeta(
         index_type=kind,
         file_name=name,
         file_size=size,
         row_count=rows,
-        deletions=None if deletions is None else tuple(DeletionRange(*one) for one in ranges),
+        deletions=None if deletions is None else tuple(entries.DeletionRange(*one) for one in ranges),
         external_path=path,
         global_index=found,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
@@ -19,13 +20,6 @@ from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, exp
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
-from paimon_stream.options import (
-    PROTECT_LAST_SNAPSHOT,
-    SNAPSHOT_EXPIRE_MODE,
-    TAG_AUTOMATIC_CREATION,
-    TAG_TIME_EXPIRE,
-    WRITE_ONLY,
-)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.together import tally_of
@@ -73,9 +67,9 @@ class AfterCommit:
         self._tried(table, lambda: self._maintain(table, made=None))
 
     def _maintain(self, table: Table, made: Snapshot | None) -> None:
-        if made is not None and table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
+        if made is not None and table.options.value(opt.PROTECT_LAST_SNAPSHOT) == "consumer":
             write_consumer(table.storage, escape_user(made.commit_user), made.id)
-        if table.options.value(WRITE_ONLY) or (self._worker is not None and self._worker.is_alive()):
+        if table.options.value(opt.WRITE_ONLY) or (self._worker is not None and self._worker.is_alive()):
             return  # other jobs do it, or the work after an earlier batch goes on
         last, latest = self._last, None if made is None else made.id
         tags = self._tags_are_due(table, last)
@@ -85,7 +79,7 @@ class AfterCommit:
         except PaimonStreamError as why:  # the rest is done all the same
             self._failed(table, why)
         snapshots = self._snapshots_may_be_due(table, latest)
-        waits = tally_of(table.storage) is None or table.options.is_set(SNAPSHOT_EXPIRE_MODE)
+        waits = tally_of(table.storage) is None or table.options.is_set(opt.SNAPSHOT_EXPIRE_MODE)
         if waits:
             snapshots = snapshots and self._may_begin(table, latest)
         else:
@@ -98,12 +92,12 @@ class AfterCommit:
         self._worker = threading.Thread(target=self._work, args=work, daemon=True)
         _WORKERS.add(self._worker)
         self._worker.start()
-        if waits and table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+        if waits and table.options.value(opt.SNAPSHOT_EXPIRE_MODE) == "sync":
             self._worker.join(WAIT_SECONDS)
 
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
         """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
-        mode = table.options.value(TAG_AUTOMATIC_CREATION)
+        mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
         if mode in ("none", "batch"):
             return mode == "batch" and self.batch
         names = TagNames.of(table.options)
@@ -160,7 +154,7 @@ class AfterCommit:
         except Exception as why:  # noqa: BLE001  snapshots that were to be tagged must not expire
             self._failed(table, why)
             return
-        if snapshots and table.options.value(TAG_TIME_EXPIRE):
+        if snapshots and table.options.value(opt.TAG_TIME_EXPIRE):
             self._tried(table, lambda: expire_tags(table, runtime=self.runtime))
         if partitions:
             self._dropped = self.runtime.clock.now_millis()

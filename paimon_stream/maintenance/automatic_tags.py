@@ -9,22 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import AlreadyExists, NotFound, naming
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
-from paimon_stream.options import (
-    PROCESS_TIME_ZONE,
-    TAG_AUTOMATIC_COMPLETION,
-    TAG_AUTOMATIC_CREATION,
-    TAG_BATCH_NAME,
-    TAG_CREATION_DELAY,
-    TAG_CREATION_PERIOD,
-    TAG_NUM_RETAINED_MAX,
-    TAG_PERIOD_DURATION,
-    TAG_PERIOD_FORMATTER,
-    WATERMARK_TIME_ZONE,
-    Options,
-)
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.manifests import ManifestStore
@@ -126,21 +114,21 @@ class TagNames:
     most: int
 
     @classmethod
-    def of(cls, options: Options) -> "TagNames":
+    def of(cls, options: opt.Options) -> "TagNames":
         """Raises `InvalidOption`."""
-        mode, period = options.value(TAG_AUTOMATIC_CREATION), options.value(TAG_CREATION_PERIOD)
-        style = options.value(TAG_PERIOD_FORMATTER)
+        mode, period = options.value(opt.TAG_AUTOMATIC_CREATION), options.value(opt.TAG_CREATION_PERIOD)
+        style = options.value(opt.TAG_PERIOD_FORMATTER)
         text = _DAY[style] if period == "daily" else _HOUR["with_dashes" if period == "two-hours" else style]
-        zone = WATERMARK_TIME_ZONE if mode == "watermark" else PROCESS_TIME_ZONE
+        zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
         return cls(
             mode=mode,
             period=tag_period(options),
-            delay=dt.timedelta(milliseconds=options.value(TAG_CREATION_DELAY)),
-            format="%Y%m%d%H%M" if options.is_set(TAG_PERIOD_DURATION) else text,
+            delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
+            format="%Y%m%d%H%M" if options.is_set(opt.TAG_PERIOD_DURATION) else text,
             zone=options.value(zone) if options.is_set(zone) or zone.default else None,
-            complete=options.value(TAG_AUTOMATIC_COMPLETION),
-            batch=options.value(TAG_BATCH_NAME) if options.is_set(TAG_BATCH_NAME) else None,
-            most=options.value(TAG_NUM_RETAINED_MAX) if options.is_set(TAG_NUM_RETAINED_MAX) else 0,
+            complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
+            batch=options.value(opt.TAG_BATCH_NAME) if options.is_set(opt.TAG_BATCH_NAME) else None,
+            most=options.value(opt.TAG_NUM_RETAINED_MAX) if options.is_set(opt.TAG_NUM_RETAINED_MAX) else 0,
         )
 
     def counts(self, name: str) -> bool:

@@ -10,22 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import consumers
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.options import (
-    CONSUMER_CHANGELOG_ONLY,
-    SNAPSHOT_EXPIRE_LIMIT,
-    SNAPSHOT_NUM_RETAINED_MAX,
-    SNAPSHOT_NUM_RETAINED_MIN,
-    SNAPSHOT_TIME_RETAINED,
-    Arguments,
-    Option,
-    Options,
-)
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -80,7 +71,7 @@ class Retention:
     @classmethod
     def of(
         cls,
-        options: Options,
+        options: opt.Options,
         now_millis: int,
         table: str,
         retain_max: int | None = None,
@@ -90,27 +81,28 @@ class Retention:
     ) -> "Retention":
         """The given values, with the table's options for those that are missing. `table` is the location, for
         messages. Raises `InvalidOption`."""
-        least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN, table)
-        most = _given(retain_max, "retain_max", options, SNAPSHOT_NUM_RETAINED_MAX, table)
+        least = _given(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
+        most = _given(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
             raise InvalidOption(
                 f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. Lower "
-                f"retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max ({SNAPSHOT_NUM_RETAINED_MAX.key}).",
-                option=SNAPSHOT_NUM_RETAINED_MIN.key,
+                f"retain_min ({opt.SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
+                f"({opt.SNAPSHOT_NUM_RETAINED_MAX.key}).",
+                option=opt.SNAPSHOT_NUM_RETAINED_MIN.key,
                 value=least,
             ).of_table(table)
         if older_than is None:
-            cutoff = now_millis - options.value(SNAPSHOT_TIME_RETAINED)
+            cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
             cutoff = moment_millis(older_than, "older_than", table, now_millis)
-        limit = _given(max_deletes, "max_deletes", options, SNAPSHOT_EXPIRE_LIMIT, table)
+        limit = _given(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
 
-def _given(value: int | None, name: str, options: Options, option: Option[int], table: str) -> int:
-    return options.value(option) if value is None else Arguments(table).whole(name, value, least=1)
+def _given(value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str) -> int:
+    return options.value(option) if value is None else opt.Arguments(table).whole(name, value, least=1)
 
 
 def expire_snapshots(
@@ -215,8 +207,8 @@ def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: 
     ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
-    options = of_changelogs(Options(table.schema.options, location=table.location))
-    most = options.value(SNAPSHOT_NUM_RETAINED_MAX)
+    options = of_changelogs(opt.Options(table.schema.options, location=table.location))
+    most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
     end = _end(options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id)
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
@@ -227,14 +219,14 @@ def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: 
     return tuple(gone)
 
 
-def _end(options: Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
+def _end(options: opt.Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
     end = min((latest - retention.least + 1, *ids[retention.limit :][:1]))
     if end <= earliest:
         return earliest
-    if not (options.value(CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
+    if not (options.value(opt.CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
         end = min((end, *consumers(snapshots.storage).values()))
     judged = [one for one in ids if lowest <= one < end]
     for some in in_groups(judged, AT_ONCE):

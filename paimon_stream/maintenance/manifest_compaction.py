@@ -12,15 +12,8 @@ from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
+from paimon_stream.format import snapshot_json
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    MARK_PREFIX,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -68,12 +61,12 @@ def compact_manifests(
     outcome = Committer(table, runtime=running).commit(
         CommitRequest(
             user=batch_user(table.options, running.ids),
-            identifier=BATCH_IDENTIFIER,
+            identifier=snapshot_json.BATCH_IDENTIFIER,
             source=source,
-            kind=CommitKind.COMPACT,
+            kind=snapshot_json.CommitKind.COMPACT,
             properties=source.properties,
             merge=limits,
-            seen=SnapshotRef.of(latest),
+            seen=snapshot_json.SnapshotRef.of(latest),
             stage_uuid=running.ids.uuid(),
         )
     )
@@ -93,7 +86,7 @@ class _Nowhere:
         """Does nothing."""
 
 
-def _merged(table: Table, runtime: Runtime, latest: Snapshot, limits: MergeLimits) -> Merged:
+def _merged(table: Table, runtime: Runtime, latest: snapshot_json.Snapshot, limits: MergeLimits) -> Merged:
     """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(table.storage)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
@@ -114,8 +107,10 @@ class _CarriedOver:
         self.properties.clear()
         if base.snapshot is not None:
             carried = base.snapshot.properties.items()
-            self.properties.update((key, value) for key, value in carried if not key.startswith(MARK_PREFIX))
-        self.properties[VERSION_MARK] = __version__
+            self.properties.update(
+                (key, value) for key, value in carried if not key.startswith(snapshot_json.MARK_PREFIX)
+            )
+        self.properties[snapshot_json.VERSION_MARK] = __version__
         self.manifests = base.metas
         return NO_CHANGES
 

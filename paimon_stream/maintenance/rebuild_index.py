@@ -12,17 +12,9 @@ from itertools import count
 
 import numpy as np
 
+from paimon_stream import errors
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.errors import (
-    CommitUnknown,
-    CorruptMetadata,
-    IndexConflict,
-    NotFound,
-    PaimonStreamError,
-    SequenceConflict,
-    UnsupportedFeature,
-)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import HASH, FileIdentity, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
@@ -64,7 +56,7 @@ def rebuild_index(
 ) -> RebuiltIndexReport:
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
-        raise UnsupportedFeature(
+        raise errors.UnsupportedFeature(
             f"has no hash index, because only tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have "
             "one, so there is nothing to rebuild."
         ).of_table(table.location, subject=True)
@@ -77,12 +69,12 @@ def rebuild_index(
         rebuild = _Rebuild(table, running, snapshots, latest, dry_run)
         try:
             return rebuild.run(progress)
-        except CommitUnknown:
+        except errors.CommitUnknown:
             raise
-        except PaimonStreamError as why:
+        except errors.PaimonStreamError as why:
             remove_files(table.storage, tuple(rebuild.written))
-            expired = isinstance(why, (NotFound, CorruptMetadata)) and snapshots.latest() != latest
-            if tried == MOST_REWRITES or not (expired or isinstance(why, SequenceConflict)):
+            expired = isinstance(why, (errors.NotFound, errors.CorruptMetadata)) and snapshots.latest() != latest
+            if tried == MOST_REWRITES or not (expired or isinstance(why, errors.SequenceConflict)):
                 raise
     return RebuiltIndexReport(table=table.location, dry_run=dry_run)
 
@@ -131,10 +123,10 @@ class _Rebuild:
         name = self.latest.index_manifest
         try:
             return () if name is None else ManifestStore(self.table.storage).index_entries(name)
-        except CorruptMetadata as why:
+        except errors.CorruptMetadata as why:
             schemas = SchemaStore(self.table.storage)
             if any(Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()):
-                raise CorruptMetadata(
+                raise errors.CorruptMetadata(
                     f"{why.message} It cannot be made anew, because it also named the deletion vectors, and no other "
                     "file says which rows are deleted. Nothing was written.",
                     **why.context,
@@ -161,7 +153,7 @@ class _Rebuild:
         if len(twice):
             buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
             where = self.table.layout.partition(partition) or "()"
-            raise CorruptMetadata(
+            raise errors.CorruptMetadata(
                 f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}, so readers "
                 "return them twice, and no index is right. Nothing was written. Overwrite the partition with the "
                 "right rows, which makes its index, too; then run this again.",
@@ -190,7 +182,7 @@ class _Rebuild:
         file, *others = self.listed[partition][bucket]
         try:
             data = read_index_file(self.table.storage, self.table.layout, partition, bucket, file)
-        except CorruptMetadata:
+        except errors.CorruptMetadata:
             return None
         return None if others else hashes_of(data)
 
@@ -223,5 +215,5 @@ class _Rebuild:
             if there:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
-                raise IndexConflict(f"somebody else has written {path}.").of_table(table.location)
+                raise errors.IndexConflict(f"somebody else has written {path}.").of_table(table.location)
         return None

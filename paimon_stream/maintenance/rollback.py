@@ -22,15 +22,7 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import (
-    CHANGELOG_FOLDER,
-    EARLIEST_HINT,
-    LATEST_HINT,
-    SNAPSHOT_FOLDER,
-    TAG_FOLDER,
-    snapshot_path,
-    tag_path,
-)
+from paimon_stream.table import layout
 from paimon_stream.table.lineage import note_rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -124,7 +116,7 @@ class _Rollback:
             if not self.by_pin:  # else the pin alone keeps the target
                 self.storage.delete(self.pin)
             raise
-        self.storage.delete(LATEST_HINT)
+        self.storage.delete(layout.LATEST_HINT)
         try:
             self._remove_snapshots()
         finally:  # the run that completes this one does not find them
@@ -134,10 +126,10 @@ class _Rollback:
         while later := self._later_tags():  # a tag may be created until its snapshot is gone
             for name in later:
                 self._look()
-                self.storage.delete(tag_path(name))
+                self.storage.delete(layout.tag_path(name))
             self.tags.update(later)
         self._look()
-        self._write_hint(LATEST_HINT, self.kept.id)
+        self._write_hint(layout.LATEST_HINT, self.kept.id)
         self._look()
         ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
         self.storage.delete(self.pin)
@@ -156,13 +148,13 @@ class _Rollback:
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
-        self._write_hint(EARLIEST_HINT, self.kept.id)
+        self._write_hint(layout.EARLIEST_HINT, self.kept.id)
         content = encode_snapshot(without_changelog(self.kept))
         if there is None:
-            self.storage.put_if_absent(snapshot_path(self.kept.id), content)
+            self.storage.put_if_absent(layout.snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage
-            self.storage.write(snapshot_path(self.kept.id), content)
-        self._write_hint(EARLIEST_HINT, self.kept.id)
+            self.storage.write(layout.snapshot_path(self.kept.id), content)
+        self._write_hint(layout.EARLIEST_HINT, self.kept.id)
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         """Without space there is no hint. Then every engine lists the files instead, and the rollback can
@@ -179,11 +171,11 @@ class _Rollback:
             later = self._later()
             if not later:
                 return
-            self.storage.delete(LATEST_HINT)  # a writer may have committed in the meantime
+            self.storage.delete(layout.LATEST_HINT)  # a writer may have committed in the meantime
             for snapshot_id in reversed(later):
                 found = self._readable(snapshot_id)
                 self._look()
-                self.storage.delete(snapshot_path(snapshot_id))
+                self.storage.delete(layout.snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
         raise CommitContended(
             f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. Stop it, and roll back "
@@ -225,7 +217,7 @@ class _Rollback:
             return
         store = ChangelogStore(self.storage)
         left = [one for one in store.ids() if one not in self.changelogs]
-        self._write_hint(f"{CHANGELOG_FOLDER}/LATEST", max(left, default=-1))
+        self._write_hint(f"{layout.CHANGELOG_FOLDER}/LATEST", max(left, default=-1))
         for one in reversed(self.changelogs):
             self._look()
             self.storage.delete(store.path(one))
@@ -233,7 +225,7 @@ class _Rollback:
 
 def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
-    for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, CHANGELOG_FOLDER):
+    for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
             raise StorageError(
                 f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "

@@ -17,18 +17,8 @@ from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.table import layout
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.layout import (
-    EARLIEST_HINT,
-    LATEST_HINT,
-    OWN_FOLDER,
-    SNAPSHOT_FOLDER,
-    TAG_FOLDER,
-    id_in_name,
-    read_hint,
-    schema_path,
-    snapshot_path,
-)
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.references import removal_of_tag
 from paimon_stream.table.schema import SchemaStore
@@ -50,7 +40,7 @@ class Root:
     @property
     def tag(self) -> str | None:
         """The tag's name, None for a snapshot."""
-        prefix = f"{TAG_FOLDER}/tag-"
+        prefix = f"{layout.TAG_FOLDER}/tag-"
         return self.path.removeprefix(prefix) if self.path.startswith(prefix) else None
 
     @property
@@ -82,14 +72,14 @@ def check_pins(storage: Storage, found: Findings) -> None:
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
-    tags = [_root(storage, stat, None, found) for stat in storage.list_files(TAG_FOLDER, "tag-")]
-    return [*read_numbered(storage, SNAPSHOT_FOLDER, found), *(one for one in tags if one is not None)]
+    tags = [_root(storage, stat, None, found) for stat in storage.list_files(layout.TAG_FOLDER, "tag-")]
+    return [*read_numbered(storage, layout.SNAPSHOT_FOLDER, found), *(one for one in tags if one is not None)]
 
 
 def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
     """All snapshots, or all long-lived changelogs, ascending. Raises `StorageError`."""
     stats, ahead = storage.list_files(folder, f"{folder}-"), ReadAhead(storage)
-    numbered = [(id_in_name(one.name, f"{folder}-"), one) for one in stats]
+    numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
     roots = [_root(ahead, stat, number, found) for number, _, stat in ascending]
@@ -126,7 +116,7 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
                 f"{old.id} or {new.id} from a tag and was then given up. expire_snapshots removes what is "
                 "below the gap when its time has come. Readers that follow changes stop at the gap."
             )
-            found.warning("snapshot-gap", text, snapshot_path(old.id + 1), cure)
+            found.warning("snapshot-gap", text, layout.snapshot_path(old.id + 1), cure)
             continue
         if new.total_record_count != old.total_record_count + new.delta_record_count:
             text = (
@@ -188,30 +178,30 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
 def check_hints(storage: Storage, found: Findings) -> None:
     """Checks that hints name a snapshot from which readers find the right one (semantics.md §2.4)."""
     cure = "Run repair-hints, or write the right id into the file."
-    for path, which in ((LATEST_HINT, -1), (EARLIEST_HINT, 0)):
+    for path, which in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
         if not ids:
             why = lost_history(storage, in_doubt=False)
             if why is not None:
-                found.error("snapshots-lost", f"{why[0].upper()}{why[1:]}.", SNAPSHOT_FOLDER, _LOST)
+                found.error("snapshots-lost", f"{why[0].upper()}{why[1:]}.", layout.SNAPSHOT_FOLDER, _LOST)
             elif lost_history(storage, in_doubt=True) is not None:
                 text = "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
-                found.warning("no-snapshot", text, SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
+                found.warning("no-snapshot", text, layout.SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
             return
         present, right = set(ids), ids[which]
-        hint = read_hint(storage, path)
+        hint = layout.read_hint(storage, path)
         if hint is None:
             continue  # readers list the snapshots instead
         found.checked["hints"] += 1
         if SnapshotStore(storage).ids() != ids:
             continue  # a writer is at work and has not written the hint yet
         text = hint.strip()
-        named = id_in_name(text, "")
+        named = layout.id_in_name(text, "")
         if named is None:
             found.warning("hint-unreadable", f"{path} holds {text!r}, not a number.", path, cure)
         elif named == right:
             continue
-        elif path == EARLIEST_HINT:
+        elif path == layout.EARLIEST_HINT:
             found.warning("earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure)
         elif named + 1 in present:
             found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
@@ -231,7 +221,7 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
         try:
             schema = store.get(number)
         except FormatError as wrong:
-            path = schema_path(number)
+            path = layout.schema_path(number)
             text = f"{path} cannot be read: {wrong}"
             found.error("schema-broken", text, path, "Restore the file from a backup.")
             continue
@@ -241,7 +231,7 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
         try:
             check_definition(table_of(storage, newest))
         except (InvalidOption, IncompatibleSchema) as wrong:
-            path = schema_path(newest.id)
+            path = layout.schema_path(newest.id)
             text = f"Under {path} no engine can write or merge rows: {wrong}"
             cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
             found.error("schema-contradictory", text, path, cure)
@@ -275,11 +265,11 @@ def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None
     storage, done = table.storage, defaultdict[str, set[int]](set)
     for root in roots:
         done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
-    for folder in storage.list_folders(OWN_FOLDER):
-        journal = Journal(storage, "", f"{OWN_FOLDER}/{folder}")
+    for folder in storage.list_folders(layout.OWN_FOLDER):
+        journal = Journal(storage, "", f"{layout.OWN_FOLDER}/{folder}")
         batches = journal.batches()
         for batch in batches:
-            path = f"{OWN_FOLDER}/{folder}/{batch}"
+            path = f"{layout.OWN_FOLDER}/{folder}/{batch}"
             try:
                 entry = journal.read(batch)
             except FormatError as wrong:

@@ -8,24 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
-from paimon_stream.options import (
-    AGGREGATION_REMOVE_ON_DELETE,
-    CHANGELOG_PRODUCER,
-    DEFAULT_AGGREGATE_FUNCTION,
-    DELETION_VECTORS,
-    FORCE_LOOKUP,
-    IGNORE_DELETE,
-    MERGE_ENGINE,
-    PARTIAL_UPDATE_REMOVE_ON_DELETE,
-    PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP,
-    SEQUENCE_FIELD,
-    SEQUENCE_SORT_ORDER,
-    Options,
-)
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
 """The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is newer."""
@@ -75,7 +62,7 @@ class MergeSpec:
     groups: tuple[SequenceGroup, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> "MergeSpec":
+    def of(cls, schema: TableSchema, options: opt.Options, *, table: str = "the table") -> "MergeSpec":
         """The spec of a table with these options; `table` is for messages. Raises `InvalidOption` for options that
         contradict each other or the columns, and `UnsupportedFeature` for an engine or function that this release does
         not have."""
@@ -93,37 +80,37 @@ class MergeSpec:
         return tuple(wanted)
 
 
-def looks_up(options: Options) -> bool:
+def looks_up(options: opt.Options) -> bool:
     """Whether compactions of a table with these options look up older values. Raises `InvalidOption`."""
-    producer = options.value(CHANGELOG_PRODUCER)
-    return producer == "lookup" or options.value(DELETION_VECTORS) or options.value(FORCE_LOOKUP)
+    producer = options.value(opt.CHANGELOG_PRODUCER)
+    return producer == "lookup" or options.value(opt.DELETION_VECTORS) or options.value(opt.FORCE_LOOKUP)
 
 
 class _Reading:
-    def __init__(self, schema: TableSchema, options: Options, table: str) -> None:
+    def __init__(self, schema: TableSchema, options: opt.Options, table: str) -> None:
         self._schema = schema
         self._options = options
         self._table = table
 
     def spec(self) -> "MergeSpec":
-        engine = self._options.value(MERGE_ENGINE)
+        engine = self._options.value(opt.MERGE_ENGINE)
         sequence = self._sequence_fields(engine)
-        ignore_delete = self._options.value(IGNORE_DELETE)
+        ignore_delete = self._options.value(opt.IGNORE_DELETE)
         groups: tuple[SequenceGroup, ...] = ()
         rules: dict[str, ColumnRule] = {}
         remove = False
         if engine == PARTIAL_UPDATE:
-            remove = self._options.value(PARTIAL_UPDATE_REMOVE_ON_DELETE)
+            remove = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
             groups, rules = self._partial_update(remove, ignore_delete)
         elif engine == AGGREGATION:
-            remove = self._options.value(AGGREGATION_REMOVE_ON_DELETE)
+            remove = self._options.value(opt.AGGREGATION_REMOVE_ON_DELETE)
             rules = self._aggregation(sequence, remove)
         return MergeSpec(
             table=self._table,
             engine=engine,
             keys=self._schema.trimmed_primary_keys,
             sequence_fields=sequence,
-            descending=self._options.value(SEQUENCE_SORT_ORDER) == "descending",
+            descending=self._options.value(opt.SEQUENCE_SORT_ORDER) == "descending",
             ignore_delete=ignore_delete,
             remove_on_delete=remove,
             lookup=engine != FIRST_ROW and looks_up(self._options),
@@ -140,18 +127,18 @@ class _Reading:
         return text == "true"
 
     def _sequence_fields(self, engine: str) -> tuple[str, ...]:
-        text = self._options.value(SEQUENCE_FIELD)
-        names = self._columns(SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(","))))
+        text = self._options.value(opt.SEQUENCE_FIELD)
+        names = self._columns(opt.SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(","))))
         if names and engine == FIRST_ROW:
-            raise self._wrong(SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
+            raise self._wrong(opt.SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
         if len(set(names)) < len(names):
-            raise self._wrong(SEQUENCE_FIELD.key, "names a column twice")
+            raise self._wrong(opt.SEQUENCE_FIELD.key, "names a column twice")
         for name in names:
             if self._schema.field(name).type.is_nested:
-                raise self._wrong(SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
+                raise self._wrong(opt.SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
             if self._own_function(name) is not None:
                 raise self._wrong(
-                    SEQUENCE_FIELD.key, f"names {name!r}, which has an aggregate function at the same time"
+                    opt.SEQUENCE_FIELD.key, f"names {name!r}, which has an aggregate function at the same time"
                 )
         return names
 
@@ -164,7 +151,7 @@ class _Reading:
         return found
 
     def _function_of(self, column: str) -> str | None:
-        own, default = self._own_function(column), DEFAULT_AGGREGATE_FUNCTION
+        own, default = self._own_function(column), opt.DEFAULT_AGGREGATE_FUNCTION
         return self._options.value(default) if own is None and self._options.is_set(default) else own
 
     def _own_function(self, column: str) -> str | None:
@@ -238,15 +225,15 @@ class _Reading:
     ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
         groups, member_of = self._groups()
         ordering = {name for group in groups for name in group.ordering}
-        on_group = PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
-        removing = self._options.value(PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
+        on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
+        removing = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
         deleting = self._columns(on_group, filter(None, removing.split(",")))
         if remove and ignore_delete:
-            raise self._wrong(IGNORE_DELETE.key, f"does not go with {PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
+            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
         if deleting and ignore_delete:
-            raise self._wrong(IGNORE_DELETE.key, f"does not go with {on_group}")
+            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {on_group}")
         if remove and groups:
-            raise self._wrong(PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
+            raise self._wrong(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
         if not set(deleting) <= ordering:
             raise self._wrong(on_group, "names a column that orders no sequence group")
         rules = {}
@@ -264,7 +251,7 @@ class _Reading:
                     raise self._wrong(
                         f"fields.{one.name}.aggregate-function"
                         if self._own_function(one.name)
-                        else DEFAULT_AGGREGATE_FUNCTION.key,
+                        else opt.DEFAULT_AGGREGATE_FUNCTION.key,
                         f"needs a sequence group that has the column {one.name!r}",
                     )
                 rules[one.name] = self._rule(one, function, group)

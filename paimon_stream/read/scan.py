@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from paimon_stream import options as opt
 from paimon_stream.errors import FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
@@ -15,19 +16,6 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import (
-    DATA_EVOLUTION,
-    DELETION_VECTORS,
-    DELETION_VECTORS_MERGE_ON_READ,
-    FALLBACK_BRANCH,
-    PARTITION_DEFAULT_NAME,
-    PK_CLUSTERING_OVERRIDE,
-    PRIMARY_BRANCH,
-    SNAPSHOT_ORDERING,
-    TABLE_TYPE,
-    Arguments,
-    Option,
-)
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path, tag_path
 from paimon_stream.table.live import live_files
@@ -74,21 +62,21 @@ def plan_scan(
     snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
     `CorruptMetadata`, `StorageError`.
     """
-    _check_readable(table, *(() if hidden else (FALLBACK_BRANCH, PRIMARY_BRANCH)))
+    _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag)
     schema = table.schema
     if snapshot is not None and (snapshot_id is not None or tag is not None):
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
     chosen = _columns(table, schema, columns)
     if partition is not None:
-        default_name = table.options.value(PARTITION_DEFAULT_NAME)
+        default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
     scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge)
     if snapshot is None:
         return scan
     files = _files(table, snapshot, specs, merge, hidden)
-    if table.options.value(DATA_EVOLUTION):
+    if table.options.value(opt.DATA_EVOLUTION):
         files = _by_rows(table, files)
     return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
 
@@ -109,8 +97,8 @@ def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
     """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
     for an id that is not a whole number, `IncompatibleSchema` if both are given."""
-    snapshot_id = Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
-    Arguments(table.location).text("tag", tag, blank=True, optional=True)
+    snapshot_id = opt.Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
+    opt.Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
     if tag is not None:
         if snapshot_id is not None:
@@ -188,7 +176,7 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidde
     """The files of a table with a primary key that readers see. Files of bucket -2 are left out. With first-row and
     with deletion vectors, so are files that no compaction has processed (semantics.md §6.6). `hidden` are all."""
     options = table.options
-    by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
+    by_level = options.value(opt.DELETION_VECTORS) and not options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
     return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
 
@@ -200,7 +188,7 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
         if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:
             raise UnsupportedFeature(
                 f"{name} holds BLOBs, vectors, or rows without ids, which this release does not read where "
-                f"{DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
+                f"{opt.DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
                 file=name,
             ).of_table(table.location)
     ordered = sorted(entries, key=lambda one: (*row_range(one), -one.file.max_sequence_number))
@@ -224,9 +212,9 @@ def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
 # -- what is not read -----------------------------------------------------------------------------
 
 
-def _check_readable(table: Table, *also: Option[Any]) -> None:
+def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     check_branch_option(table)
-    refused: tuple[Option[Any], ...] = (TABLE_TYPE, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE, *also)
+    refused: tuple[opt.Option[Any], ...] = (opt.TABLE_TYPE, opt.SNAPSHOT_ORDERING, opt.PK_CLUSTERING_OVERRIDE, *also)
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]

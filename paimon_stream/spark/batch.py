@@ -15,16 +15,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from paimon_stream import errors
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.compact.in_stream import StreamCompaction
-from paimon_stream.errors import (
-    InvalidOption,
-    PaimonStreamError,
-    SequenceConflict,
-    UnsupportedFeature,
-    WriteInterrupted,
-)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
@@ -186,7 +180,7 @@ class Runs:
                         messages = self._write_rows(frame, facts, run)
                 report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
-            except SequenceConflict as conflict:
+            except errors.SequenceConflict as conflict:
                 if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table, conflict)):
                     raise
                 _LOG.info("%s The batch is written again.", conflict.message)
@@ -224,9 +218,11 @@ class Runs:
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
         if not frame.isStreaming:
-            raise InvalidOption("PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df")
+            raise errors.InvalidOption(
+                "PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df"
+            )
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
-            raise InvalidOption(
+            raise errors.InvalidOption(
                 "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "
                 "Without it, the stream would begin again at each start.",
                 option="checkpoint",
@@ -250,7 +246,7 @@ def _taken_batch_id(batch_id: int) -> int:
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
         return number
-    raise InvalidOption(
+    raise errors.InvalidOption(
         f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
         "Nothing was written.",
         option="batch_id",
@@ -290,7 +286,7 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
         if facts.output_mode == "complete"
         else ""
     )
-    raise UnsupportedFeature(
+    raise errors.UnsupportedFeature(
         f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. "
         f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}.",
         table=settings.location,
@@ -308,7 +304,7 @@ def _drain(frame: DataFrame, facts: QueryFacts) -> None:
 
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
     """The error as users should see it: with table and batch. One of Spark or of the user's code explains itself."""
-    if isinstance(error, PaimonStreamError):
+    if isinstance(error, errors.PaimonStreamError):
         message = error.message
         if "batch" not in error.context:
             where = f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
@@ -317,7 +313,7 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
     if isinstance(error, Exception):
         return error
     # Spark waits forever for a function that ends with anything else.
-    return WriteInterrupted(
+    return errors.WriteInterrupted(
         f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing half-written "
         "is visible. When the query is restarted, it replays the batch.",
         table=location,
@@ -327,7 +323,7 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
     """The error's type, the table, the batch, and what to do."""
-    if isinstance(error, PaimonStreamError):
+    if isinstance(error, errors.PaimonStreamError):
         message = " ".join(error.message.split())
         known = location in message and f"atch {batch_id}" in message
         where = "" if known else f"Batch {batch_id} of {location}: "

@@ -15,18 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
+from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import (
-    BUCKET,
-    BUCKET_FUNCTION,
-    DYNAMIC_INITIAL_BUCKETS,
-    DYNAMIC_MAX_BUCKETS,
-    DYNAMIC_PARALLELISM,
-    SHUFFLE,
-    Options,
-)
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.tasks import pack_task
@@ -61,17 +53,17 @@ _INLINE: Final = 7
 def check_shuffle(table: Table) -> None:
     """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that the table does not have, or
     forbids a shuffle that the table needs."""
-    choice = table.options.value(SHUFFLE)
+    choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.schema.primary_keys and not table.is_postponed:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
-    if choice == "bucket" and table.options.value(BUCKET) <= 0:
+    if choice == "bucket" and table.options.value(opt.BUCKET) <= 0:
         raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")
 
 
 def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
     return InvalidOption(
-        f"{SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out.",
-        option=SHUFFLE.key,
+        f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out.",
+        option=opt.SHUFFLE.key,
         value=choice,
         table=table.location,
     )
@@ -101,13 +93,13 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 def assigners(frame: DataFrame, table: Table) -> int:
     """How many tasks give keys their dynamic buckets at once (table-kinds.md §2.2)."""
     options = table.options
-    if options.is_set(DYNAMIC_PARALLELISM):
-        tasks = options.value(DYNAMIC_PARALLELISM)
+    if options.is_set(opt.DYNAMIC_PARALLELISM):
+        tasks = options.value(opt.DYNAMIC_PARALLELISM)
     else:
         tasks = min(_ASSIGNERS, _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism)
-    if options.is_set(DYNAMIC_INITIAL_BUCKETS):
-        tasks = min(tasks, options.value(DYNAMIC_INITIAL_BUCKETS))
-    most = options.value(DYNAMIC_MAX_BUCKETS)
+    if options.is_set(opt.DYNAMIC_INITIAL_BUCKETS):
+        tasks = min(tasks, options.value(opt.DYNAMIC_INITIAL_BUCKETS))
+    most = options.value(opt.DYNAMIC_MAX_BUCKETS)
     return max(1, min(tasks, MOST_BUCKETS, most if most > 0 else MOST_BUCKETS))
 
 
@@ -120,8 +112,8 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     together instead.
     """
     if spec.is_dynamic:
-        fixed = {**spec.options, BUCKET.key: str(spec.assigners), BUCKET_FUNCTION.key: "default"}
-        spec = replace(spec, options=Options(fixed, location=spec.storage.location))
+        fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
+        spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
         # Buckets are spread evenly. A task for each bucket would wait for a core, and each start has a cost.
@@ -132,7 +124,7 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
     """The number of tasks that are worth their start."""
-    buckets: int = table.options.value(BUCKET)
+    buckets: int = table.options.value(opt.BUCKET)
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
         # More tasks only cost their start. The number of partitions in the rows is not known.
@@ -143,8 +135,8 @@ def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
 
 def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
     """The frame with a column for the bucket. If there is no exact expression, Python adds the column."""
-    buckets = table.options.value(BUCKET)
-    function = table.options.value(BUCKET_FUNCTION)
+    buckets = table.options.value(opt.BUCKET)
+    function = table.options.value(opt.BUCKET_FUNCTION)
     keys = [table.schema.field(name) for name in table.schema.bucket_keys]
     expression = bucket_expression(keys, buckets, function)
     if expression is not None:

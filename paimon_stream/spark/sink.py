@@ -5,18 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from paimon_stream import options as opt
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
 from paimon_stream.extras import require
-from paimon_stream.options import (
-    COMMIT_USER_PREFIX,
-    UNSAFE_SINGLE_WRITER,
-    Arguments,
-    Options,
-    check_sink_options,
-    store_options,
-)
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
@@ -61,7 +54,7 @@ class SinkSettings:
     def check(self) -> None:
         """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every table."""
         table = self.open_storage().location
-        given = Arguments(table)
+        given = opt.Arguments(table)
         if self.mode not in _MODES:
             raise given.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
         given.text("commit_user", self.commit_user, optional=True)
@@ -71,7 +64,7 @@ class SinkSettings:
         if not isinstance(self.observer, BatchObserver):
             raise given.wrong("observer", self.observer, "a BatchObserver, or leave it out")
         with naming(table):
-            check_sink_options(self.options)
+            opt.check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
         """Raises `UnsupportedFeature` for a mode that the table does not allow: in an append table no row can
@@ -101,8 +94,8 @@ class SinkSettings:
 
     def _all_storage_options(self) -> dict[str, str]:
         """The storage options, with those of the sink's options that concern the storage."""
-        given = Options(self.options)
-        ours = (UNSAFE_SINGLE_WRITER, *store_options())
+        given = opt.Options(self.options)
+        ours = (opt.UNSAFE_SINGLE_WRITER, *opt.store_options())
         named = {one.key: given[one.key] for one in ours if given.is_set(one)}
         return {**self.storage_options, **named}
 
@@ -117,8 +110,8 @@ class SinkSettings:
     def prefix(self) -> str | None:
         """`commit.user-prefix`, if it was given to the sink. The table's own option is ignored, because the
         writer's name must not change when the table is altered."""
-        options = Options(self.options)
-        return options.value(COMMIT_USER_PREFIX) if options.is_set(COMMIT_USER_PREFIX) else None
+        options = opt.Options(self.options)
+        return options.value(opt.COMMIT_USER_PREFIX) if options.is_set(opt.COMMIT_USER_PREFIX) else None
 
 
 class PaimonSink:
@@ -167,7 +160,7 @@ class PaimonSink:
                 f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>.",
                 option="location",
             )
-        given = Arguments(shown_location(str(location)))
+        given = opt.Arguments(shown_location(str(location)))
         settings = SinkSettings(
             location=str(with_branch(location, branch)),
             token=system().ids.uuid(),
@@ -205,7 +198,7 @@ class PaimonSink:
         `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
         """
         settings = self._settings
-        given = Arguments(shown_location(settings.location))
+        given = opt.Arguments(shown_location(settings.location))
         if not hasattr(type(df), "writeStream"):  # the property itself raises for a frame that is no stream
             raise given.wrong("df", df, "a streaming DataFrame, from spark.readStream")
         given.text("query_name", query_name, optional=True)
@@ -250,7 +243,7 @@ class PaimonSink:
         return f"PaimonSink({self._settings.location!r})"
 
 
-def _folder(given: Arguments, checkpoint: object) -> str | None:
+def _folder(given: opt.Arguments, checkpoint: object) -> str | None:
     folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
     given.text("checkpoint", folder, optional=True)
     return None if folder is None else str(folder)

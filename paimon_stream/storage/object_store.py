@@ -17,15 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    InvalidOption,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    StorageError,
-    Unavailable,
-)
+from paimon_stream import errors
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, delete_each
 from paimon_stream.storage.store_client import Client, Handle, client_of, is_right, trust
@@ -87,10 +79,10 @@ class ObjectStorage(Storage):
         for attempt in range(_CONFLICTS):
             try:
                 return self._put("write", path, data, "overwrite", _handle_for(data))
-            except AlreadyExists as busy:  # another request for the key is under way
+            except errors.AlreadyExists as busy:  # another request for the key is under way
                 why = busy
                 self._wait(attempt)
-            except NoSpace as full:
+            except errors.NoSpace as full:
                 if self._held(path, full) != data:
                     raise
                 return None
@@ -112,24 +104,24 @@ class ObjectStorage(Storage):
         (`Unavailable`), because only the caller knows what a repetition means.
         """
         sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
-        why: PaimonStreamError | None = None
+        why: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
             try:
                 self._put("create", path, data, "create", handle)
                 return PutResult.CREATED
-            except Unavailable:
+            except errors.Unavailable:
                 if not repeated and self.client.right:
                     # Waits for the store, so that the caller, who counts repetitions, repeats only once.
-                    with suppress(PaimonStreamError):
+                    with suppress(errors.PaimonStreamError):
                         self.head(path)
                 raise
-            except (AlreadyExists, NoSpace) as refused:
+            except (errors.AlreadyExists, errors.NoSpace) as refused:
                 why = refused
                 held = self._held(path, refused)
             if held is not None:
-                ours = held == data and (sent or isinstance(why, NoSpace))
+                ours = held == data and (sent or isinstance(why, errors.NoSpace))
                 return PutResult.CREATED if ours else PutResult.EXISTS
-            if isinstance(why, NoSpace):
+            if isinstance(why, errors.NoSpace):
                 raise why
             sent = True
             if attempt < _CONFLICTS:
@@ -180,10 +172,10 @@ class ObjectStorage(Storage):
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
-        with suppress(NotFound):
+        with suppress(errors.NotFound):
             self.call("delete", path, "delete")
 
-    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+    def delete_all(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
         """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
         many is refused, each of its files is deleted by itself, so that the error of each is known."""
         if self.settings.kind != "s3":
@@ -214,17 +206,17 @@ class ObjectStorage(Storage):
         """The results of the requests, which are in flight at once."""
         return at_once(requests)
 
-    def _deleted_together(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+    def _deleted_together(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
         keys = [self.key(path) for path in paths]
         try:
             self.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
-        except (StorageError, InvalidOption) as why:
-            if isinstance(why, Unavailable) or why.context.get("status") in (401, 403):
+        except (errors.StorageError, errors.InvalidOption) as why:
+            if isinstance(why, errors.Unavailable) or why.context.get("status") in (401, 403):
                 return dict.fromkeys(paths, why)  # it is the same for all
             return self._deleted_alone(paths)
         return {}
 
-    def _deleted_alone(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+    def _deleted_alone(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
         found = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: why for one in found for path, why in one.items()}
 
@@ -251,7 +243,7 @@ class ObjectStorage(Storage):
             why = "has a backslash, which Azure takes for a slash"
         if why is not None:
             full = f"{self.settings.location}/{path}"
-            raise InvalidOption(f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full)
+            raise errors.InvalidOption(f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full)
         return key
 
     def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
@@ -291,16 +283,16 @@ class ObjectStorage(Storage):
     def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
-    def _held(self, path: str, refused: PaimonStreamError) -> bytes | None:
+    def _held(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
         """What the object holds after a put that was refused; None if there is none. If that cannot be read,
         the effect of the put is unknown."""
         try:
             return self.get(path, lambda found: bytes(found.bytes()))
-        except NotFound:
+        except errors.NotFound:
             return None
-        except PaimonStreamError as unreadable:
+        except errors.PaimonStreamError as unreadable:
             why = unreadable
-        raise Unavailable(
+        raise errors.Unavailable(
             f"{refused.message} Reading the file back failed, so it is unknown whether it was written: {why.message}",
             path=f"{self.settings.location}/{path}",
         )
@@ -328,10 +320,10 @@ def _handle_for(data: bytes) -> Handle:
     return Handle.LARGE if len(data) > _LARGE else Handle.CALM
 
 
-def _unknown(verb: str, full: str, why: PaimonStreamError | None) -> Unavailable:
+def _unknown(verb: str, full: str, why: errors.PaimonStreamError | None) -> errors.Unavailable:
     said = () if why is None else (why.context.get("status"), why.context.get("code"))
     what = " ".join(str(part) for part in said if part)
     answer = f" ({what})" if what else ""
-    return Unavailable(
+    return errors.Unavailable(
         f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.", path=full
     )

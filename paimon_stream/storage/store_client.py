@@ -16,16 +16,7 @@ from paimon_stream.errors import ConfigError, PaimonStreamError, Unavailable
 from paimon_stream.extras import require
 from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import Runtime
-from paimon_stream.storage.store_errors import (
-    BROKEN,
-    NO_CREDENTIALS,
-    NO_ROLE,
-    TIMED_OUT,
-    Failure,
-    Request,
-    failure_of,
-    is_panic,
-)
+from paimon_stream.storage import store_errors
 from paimon_stream.storage.store_open import StoreSettings, open_store
 
 T = TypeVar("T")
@@ -37,7 +28,7 @@ _WAIT_SECONDS: Final = 0.3
 _LONGEST_WAIT_SECONDS: Final = 10
 _RETRY_SECONDS: Final = 60
 _SAY_AGAIN_SECONDS: Final = 60
-_REPEATED: Final = (("list", BROKEN), ("delete", TIMED_OUT))
+_REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
 """What obstore itself does not repeat, though it may be: an answer that is cut off, or does not come."""
 
 
@@ -76,7 +67,9 @@ class Client:
     _handles: dict[Handle, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, request: Request, runtime: Runtime, effect: Callable[[Any], T], handle: Handle = Handle.CALM) -> T:
+    def ask(
+        self, request: store_errors.Request, runtime: Runtime, effect: Callable[[Any], T], handle: Handle = Handle.CALM
+    ) -> T:
         """The result of the effect on an open store. Raises this package's errors, without obstore's as their
         context, because its texts hold URLs and answers.
 
@@ -93,7 +86,7 @@ class Client:
             except BaseException as failed:
                 # Streams raise `OSError`, paths that no store can hold `ValueError`.
                 known = (self.obstore.exceptions.BaseError, OSError, ValueError)
-                if not (isinstance(failed, known) or is_panic(failed)):
+                if not (isinstance(failed, known) or store_errors.is_panic(failed)):
                     raise
                 failure = _failure(failed, self.answered)
             if failure is None:
@@ -165,11 +158,13 @@ _USED_BY_PARENT: Final[set[StoreSettings]] = set()
 os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
-def _failure(failed: BaseException, answered: bool) -> Failure:
+def _failure(failed: BaseException, answered: bool) -> store_errors.Failure:
     """What obstore's error says. Where a store has answered before, a machine's role that gives no
     credentials will give them again."""
-    found = failure_of(failed)
-    return replace(found, rule=NO_ROLE) if answered and found.rule is NO_CREDENTIALS else found
+    found = store_errors.failure_of(failed)
+    return (
+        replace(found, rule=store_errors.NO_ROLE) if answered and found.rule is store_errors.NO_CREDENTIALS else found
+    )
 
 
 def client_of(settings: StoreSettings) -> Client:

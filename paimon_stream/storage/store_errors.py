@@ -11,16 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    InvalidOption,
-    NoSpace,
-    NotAtomic,
-    NotFound,
-    PaimonStreamError,
-    PermissionDenied,
-    Unavailable,
-)
+from paimon_stream import errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,43 +32,49 @@ class Request:
 class _Rule(NamedTuple):
     """The error, why the request failed, and what to do."""
 
-    kind: type[PaimonStreamError]
+    kind: type[errors.PaimonStreamError]
     why: str
     cure: str
 
 
 _ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
-_DENIED: Final = _Rule(PermissionDenied, "permission denied", _ALLOW)
-_REFUSED: Final = _Rule(InvalidOption, "the store refuses it", "Check the endpoint and the storage options")
+_DENIED: Final = _Rule(errors.PermissionDenied, "permission denied", _ALLOW)
+_REFUSED: Final = _Rule(errors.InvalidOption, "the store refuses it", "Check the endpoint and the storage options")
 _BUCKET: Final = _Rule(
-    InvalidOption, "there is no such bucket or container", "Create it, or correct the location or the endpoint"
+    errors.InvalidOption, "there is no such bucket or container", "Create it, or correct the location or the endpoint"
 )
-_REGION: Final = _Rule(PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint")
+_REGION: Final = _Rule(
+    errors.PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint"
+)
 _EXPIRED: Final = _Rule(
-    PermissionDenied,
+    errors.PermissionDenied,
     "the credentials have expired",
     "Give new ones, or a source of credentials that renews them (a profile or a role)",
 )
-_KEY: Final = _Rule(PermissionDenied, "the store does not know these credentials", "Correct the key and its secret")
-_FULL: Final = _Rule(NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again")
+_KEY: Final = _Rule(
+    errors.PermissionDenied, "the store does not know these credentials", "Correct the key and its secret"
+)
+_FULL: Final = _Rule(errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again")
 _CLOCK: Final = _Rule(
-    PermissionDenied, "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
+    errors.PermissionDenied, "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
 )
 _ENCRYPTION: Final = _Rule(
-    PermissionDenied,
+    errors.PermissionDenied,
     "the key of the bucket's encryption cannot be used",
     "Enable the key, and allow these credentials to use it",
 )
-_UNSUPPORTED: Final = _Rule(InvalidOption, "the store does not support the request", "Use a store that does")
-_NO_RANGE: Final = _Rule(InvalidOption, "the store does not serve a range of bytes", "Use a store that does")
-_NO_PATH: Final = _Rule(InvalidOption, "no object can have this name", "Use another name")
-_SLOW: Final = _Rule(Unavailable, "the store failed", "Try again")
-_MISSING: Final = _Rule(NotFound, "there is no such file", "Check the table's location")
+_UNSUPPORTED: Final = _Rule(errors.InvalidOption, "the store does not support the request", "Use a store that does")
+_NO_RANGE: Final = _Rule(errors.InvalidOption, "the store does not serve a range of bytes", "Use a store that does")
+_NO_PATH: Final = _Rule(errors.InvalidOption, "no object can have this name", "Use another name")
+_SLOW: Final = _Rule(errors.Unavailable, "the store failed", "Try again")
+_MISSING: Final = _Rule(errors.NotFound, "there is no such file", "Check the table's location")
 _CONFLICT: Final = _Rule(
-    AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
+    errors.AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
 )
 
-TIMED_OUT: Final = _Rule(Unavailable, "the store did not answer in time", "Check the network, or allow it more time")
+TIMED_OUT: Final = _Rule(
+    errors.Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
+)
 
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
@@ -104,15 +101,15 @@ _BY_TEXT: Final = (
     ("non-partial response", _NO_RANGE),
     ("invalid_grant", _KEY),
     ("invalid_client", _KEY),
-    ("BadScheme", _Rule(InvalidOption, "its endpoint has no TLS", "Give an https endpoint, or allow http")),
+    ("BadScheme", _Rule(errors.InvalidOption, "its endpoint has no TLS", "Give an https endpoint, or allow http")),
     ("InvalidContentType", _Rule(
-        InvalidOption, "its endpoint does not speak TLS", "Give it with http://, or give one that has TLS"
+        errors.InvalidOption, "its endpoint does not speak TLS", "Give it with http://, or give one that has TLS"
     )),
     ("invalid peer certificate", _Rule(
-        Unavailable, "the endpoint's certificate is not trusted", "Give the certificate of its authority"
+        errors.Unavailable, "the endpoint's certificate is not trusted", "Give the certificate of its authority"
     )),
-    ("dns error", _Rule(Unavailable, "its host name is unknown", "Check the endpoint and the region")),
-    ("Connection refused", _Rule(Unavailable, "nothing answers at its endpoint", "Check the endpoint")),
+    ("dns error", _Rule(errors.Unavailable, "its host name is unknown", "Check the endpoint and the region")),
+    ("Connection refused", _Rule(errors.Unavailable, "nothing answers at its endpoint", "Check the endpoint")),
     ("kind: Timeout", TIMED_OUT),
 )  # fmt: skip
 _BY_NAME: Final = {
@@ -125,16 +122,16 @@ _BY_NAME: Final = {
     "InvalidPathError": _NO_PATH,
     "ValueError": _NO_PATH,
     "PanicException": _Rule(
-        Unavailable, "its answer cannot be understood", "Check that the endpoint speaks the store's protocol"
+        errors.Unavailable, "its answer cannot be understood", "Check that the endpoint speaks the store's protocol"
     ),
 }
-BROKEN: Final = _Rule(Unavailable, "the connection broke", "Check the network and try again")
+BROKEN: Final = _Rule(errors.Unavailable, "the connection broke", "Check the network and try again")
 NO_CREDENTIALS: Final = _Rule(
-    PermissionDenied,
+    errors.PermissionDenied,
     "no credentials were found, and no role of this machine gives any",
     "Give credentials in the storage options or the environment",
 )
-NO_ROLE: Final = _Rule(Unavailable, "the role of this machine gives no credentials", "Try again")
+NO_ROLE: Final = _Rule(errors.Unavailable, "the role of this machine gives no credentials", "Try again")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>|\(code: ([A-Za-z0-9.]{1,64})\)")
 _ROLE: Final = re.compile(r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]")
@@ -154,12 +151,12 @@ class Failure:
         """Whether credentials that were renewed may be the cure. Answers to HEAD have no code."""
         return self.rule in (_EXPIRED, _KEY) or (self.code is None and self.status in (400, 401, 403))
 
-    def error(self, request: Request, more: str = "") -> PaimonStreamError:
+    def error(self, request: Request, more: str = "") -> errors.PaimonStreamError:
         """The error to raise. `more` is a further sentence of it."""
         rule = self.rule
         if rule is _MISSING and request.verb not in ("read", "delete"):
             rule = _BUCKET  # else an object that is missing is no fault of the store's settings
-        kind = NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
+        kind = errors.NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
         what = " ".join(str(part) for part in (self.status, self.code) if part)
         answer = f" ({what})" if what else ""
         return kind(

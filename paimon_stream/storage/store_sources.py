@@ -13,20 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
-from paimon_stream.options import (
-    SINK_PREFIX,
-    STORE_ALLOW_HTTP,
-    STORE_CONNECT_TIMEOUT,
-    STORE_FROM_SPARK,
-    STORE_MAX_OUTAGE,
-    STORE_MAX_RETRIES,
-    STORE_TIMEOUT,
-    Options,
-    did_you_mean,
-    store_options,
-)
 from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
@@ -36,7 +25,7 @@ from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gather
 
 _LOG = logging.getLogger(__name__)
 
-_OURS: Final = store_options()
+_OURS: Final = opt.store_options()
 _OUR_NAMES: Final = {one.key: one for one in _OURS}
 _SHORT: Final = {one.key.rpartition(".")[2].replace("-", "."): one for one in _OURS}
 """The names of delta-rs, folded, such as `connect.timeout`."""
@@ -60,7 +49,7 @@ def settings_of(
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
-    if spark is not None and ours.value(STORE_FROM_SPARK):
+    if spark is not None and ours.value(opt.STORE_FROM_SPARK):
         sources.append(Source("Spark's configuration", spark()))
     # Other variables, such as the files of a pod, obstore reads itself in each process.
     names = [name for option in STORE_OPTIONS[place.kind] for name in option.environment if name in environment]
@@ -68,7 +57,7 @@ def settings_of(
     place = _with_account(place, sources)
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
-    allow_http = ours.value(STORE_ALLOW_HTTP)
+    allow_http = ours.value(opt.STORE_ALLOW_HTTP)
     made = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
     if place.kind == "s3" and not made.login and _has_default_profile(environment):
         made.profile = "default"
@@ -79,7 +68,7 @@ def settings_of(
         require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
     elif made.role:
         require("boto3", "aws", f"The assumed role for {place.shown}")
-    timeouts = {"timeout": STORE_TIMEOUT, "connect_timeout": STORE_CONNECT_TIMEOUT}
+    timeouts = {"timeout": opt.STORE_TIMEOUT, "connect_timeout": opt.STORE_CONNECT_TIMEOUT}
     return StoreSettings(
         kind=place.kind,
         location=place.shown,
@@ -88,8 +77,8 @@ def settings_of(
         config=made.config,
         client={**{key: f"{ours.value(one)}ms" for key, one in timeouts.items()}, **made.client},
         profile=made.profile,
-        max_retries=ours.value(STORE_MAX_RETRIES),
-        max_outage_millis=ours.value(STORE_MAX_OUTAGE),
+        max_retries=ours.value(opt.STORE_MAX_RETRIES),
+        max_outage_millis=ours.value(opt.STORE_MAX_OUTAGE),
         role=made.role,
     )
 
@@ -106,7 +95,7 @@ def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, s
     }
 
 
-def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[Options, dict[str, str]]:
+def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[opt.Options, dict[str, str]]:
     """The options of this package, and those of the store."""
     ours: dict[str, str] = {}
     theirs: dict[str, str] = {}
@@ -114,9 +103,9 @@ def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[Options,
         short = _SHORT.get(folded_name(place.kind, name))
         if name.lower() in _OUR_NAMES:
             ours[name.lower()] = value
-        elif name.lower().startswith(SINK_PREFIX):
+        elif name.lower().startswith(opt.SINK_PREFIX):
             raise InvalidOption(
-                f"{place.shown}: {name!r} is no option of object stores. {did_you_mean(name, _OUR_NAMES)}",
+                f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}",
                 location=place.shown,
                 options=(name,),
             )
@@ -124,7 +113,7 @@ def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[Options,
             ours.setdefault(short.key, value)
         else:
             theirs[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return Options(ours, location=place.shown), theirs
+    return opt.Options(ours, location=place.shown), theirs
 
 
 def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:

@@ -9,22 +9,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
+from paimon_stream import errors
 from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import (
-    CheckpointRewound,
-    CorruptMetadata,
-    DeletedFiles,
-    HistoryUnknown,
-    InvalidOption,
-    NotFound,
-    PaimonStreamError,
-    TableRolledBack,
-)
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Snapshot, SnapshotRef, is_ours
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
@@ -131,7 +122,7 @@ class _Recommit:
         if user is None and len({one.user for one in missing}) > 1:
             users = ", ".join(sorted({one.user for one in missing}))
             text = f"batches of several commit users are not in the table: {users}. Give the user."
-            raise InvalidOption(text).of_table(self._storage.location)
+            raise errors.InvalidOption(text).of_table(self._storage.location)
         if missing:
             return missing[0]  # the earliest
         if entries and (nonce is None or batch is not None):
@@ -139,7 +130,7 @@ class _Recommit:
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
-            raise NotFound(
+            raise errors.NotFound(
                 f"the journal does not know {which} of {whose}. Give the user, the batch, the snapshot and the delta "
                 "list that the message of CommitLost names, or write the rows again.",
                 user=user,
@@ -188,7 +179,7 @@ class _Recommit:
             raise self._rolled_back(lost, f"snapshot {base.id}, on which it was made, is another one now")
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
-            raise HistoryUnknown(
+            raise errors.HistoryUnknown(
                 f"{self._storage.location}: snapshots since {0 if base is None else base.id} are gone, so "
                 f"whether batch {lost.batch} of user {lost.user!r} was committed later is not known. Nothing "
                 "was published. Look for its rows in the table, and write again what is missing.",
@@ -215,7 +206,7 @@ class _Recommit:
         for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
             try:
                 known.update(meta.file_name for meta in self._manifests.read_list(name))
-            except CorruptMetadata:
+            except errors.CorruptMetadata:
                 continue
         for one in reversed(window):
             delta = {meta.file_name for meta in self._manifests.delta(one)}
@@ -228,7 +219,7 @@ class _Recommit:
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:
         gone = missing_files(self._storage, self._table.layout, changes)
         if gone:
-            raise DeletedFiles(
+            raise errors.DeletedFiles(
                 f"{self._storage.location}: {len(gone)} files of batch {lost.batch} of user {lost.user!r} "
                 f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again.",
                 **self._facts(lost),
@@ -256,16 +247,16 @@ class _Recommit:
     def _facts(self, lost: LostBatch) -> dict[str, Any]:
         return {"table": self._storage.location, "user": lost.user, "batch": lost.batch}
 
-    def _went_on(self, lost: LostBatch, later: Snapshot) -> PaimonStreamError:
-        return CheckpointRewound(
+    def _went_on(self, lost: LostBatch, later: Snapshot) -> errors.PaimonStreamError:
+        return errors.CheckpointRewound(
             f"{self._storage.location}: user {lost.user!r} has gone on to batch {later.commit_identifier} "
             f"(snapshot {later.id}), and its batches must be in order. Nothing was published. Write the rows "
             f"of batch {lost.batch} again.",
             **self._facts(lost),
         )
 
-    def _rolled_back(self, lost: LostBatch, why: str) -> PaimonStreamError:
-        return TableRolledBack(
+    def _rolled_back(self, lost: LostBatch, why: str) -> errors.PaimonStreamError:
+        return errors.TableRolledBack(
             f"{self._storage.location}: batch {lost.batch} of user {lost.user!r} was not replaced by another "
             f"engine: {why}. The table was rolled back, or the batch was never committed. Nothing was "
             "published. Start the query again; it commits what it had prepared, or says what is lost.",

@@ -3,17 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from paimon_stream import errors
 from paimon_stream.commit.lost import LostFacts, lost_facts, lost_messages
 from paimon_stream.commit.refusals import Refusals
-from paimon_stream.errors import (
-    CheckpointReset,
-    CheckpointRewound,
-    CommitLost,
-    HistoryUnknown,
-    SharedCheckpoint,
-    TableReplaced,
-    TableRolledBack,
-)
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
@@ -30,7 +22,7 @@ class ReplayErrors(Refusals):
         who = "a writer that left no query id" if other_query is None else f"query {other_query}"
         self.decide(
             ON_CHECKPOINT_RESET,
-            CheckpointReset,
+            errors.CheckpointReset,
             f"{who} wrote here before under this stream's identity ({where}), so this checkpoint is new or "
             "the commit user is shared, and rows may be read from the source a second time",
             "Restore the old checkpoint; or, if the rows may be written again or the source was moved past "
@@ -41,14 +33,14 @@ class ReplayErrors(Refusals):
         """The table is ahead of the checkpoint."""
         self.decide(
             ON_CHECKPOINT_RESET,
-            CheckpointRewound,
+            errors.CheckpointRewound,
             f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
             "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
         )
 
-    def published_by_earlier_run(self) -> SharedCheckpoint:
+    def published_by_earlier_run(self) -> errors.SharedCheckpoint:
         """The error for a batch of which an earlier attempt has live files, and whose snapshot expired."""
-        return SharedCheckpoint(
+        return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier run of this "
             "stream, or another query on its checkpoint, published it: files that it had prepared are part of the "
             "table, and the snapshot has expired since. That batch stays, and this run published nothing. If the other "
@@ -56,9 +48,9 @@ class ReplayErrors(Refusals):
             **self._facts,
         )
 
-    def later_run_began(self) -> SharedCheckpoint:
+    def later_run_began(self) -> errors.SharedCheckpoint:
         """The error for a run that lives on after a later run of the stream has begun."""
-        return SharedCheckpoint(
+        return errors.SharedCheckpoint(
             f"{self.location}: a later run of commit user {self.user!r} has begun, so this run stops before "
             f"batch {self.batch_id}. It published nothing of that batch. Two queries run on one checkpoint, "
             "or share a commit user. Stop one.",
@@ -69,7 +61,7 @@ class ReplayErrors(Refusals):
         """The table is not the one the stream wrote to."""
         self.decide(
             ON_TABLE_CHANGE,
-            TableReplaced,
+            errors.TableReplaced,
             f"{cause}: it was dropped and created again, and rows of earlier batches are not in it",
             "Start a new checkpoint to write everything again; or let it continue with this batch",
         )
@@ -78,7 +70,7 @@ class ReplayErrors(Refusals):
         """Manifest lists are missing that would show whether an earlier batch of ours is in the table."""
         self.decide(
             ON_UNKNOWN_HISTORY,
-            HistoryUnknown,
+            errors.HistoryUnknown,
             f"batch {batch_id} was committed, and its snapshot is gone. The manifest lists are missing that "
             "would show whether it has expired or was rolled back, so its rows may not be in the table",
             f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
@@ -115,7 +107,7 @@ class ReplayErrors(Refusals):
     def _lost(self, cause: str, batch_id: int, lost: LostFacts, **facts: Any) -> None:
         self.decide(
             ON_TABLE_CHANGE,
-            CommitLost,
+            errors.CommitLost,
             f"{cause}: a writer that does not publish atomically replaced it, or the table was rolled back "
             f"and written again. The rows of batch {batch_id} are not in the table: {lost.sentence[:-1]}",
             f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise write the rows "
@@ -129,7 +121,7 @@ class ReplayErrors(Refusals):
         """Our snapshot still exists, but the table's snapshots were not built on it."""
         self.decide(
             ON_TABLE_CHANGE,
-            TableRolledBack,
+            errors.TableRolledBack,
             f"batch {lost.batch_id} of this stream was committed as snapshot {lost.snapshot.id}, which still "
             f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. This is no "
             "rollback: the file LATEST named an old snapshot when that batch was committed, so the batch "
@@ -143,7 +135,7 @@ class ReplayErrors(Refusals):
         """Our last snapshot is gone from the lineage."""
         self.decide(
             ON_TABLE_CHANGE,
-            TableRolledBack,
+            errors.TableRolledBack,
             f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a "
             "snapshot, and rows of earlier batches are not in it",
             "Write those rows again from the source (a new checkpoint); or let it continue with this batch",

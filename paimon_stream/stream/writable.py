@@ -10,26 +10,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from paimon_stream import options as opt
 from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import (
-    BUCKET,
-    CHANGELOG_PRODUCER,
-    COMMIT_CALLBACKS,
-    DELETION_VECTORS,
-    EXPLICIT_CAST,
-    ICEBERG_STORAGE,
-    MERGE_ENGINE,
-    PARTITION_STRICT,
-    STREAM_COMPACT,
-    TAG_CALLBACKS,
-    TAG_SUCCESS_FILE,
-    WRITE_ONLY,
-    Option,
-    is_secret,
-)
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.write.row_kinds import KindRules
@@ -37,13 +22,13 @@ from paimon_stream.write.row_kinds import KindRules
 _LOG = logging.getLogger(__name__)
 
 _INVISIBLE: Final = "rows are invisible to readers until a compaction has taken them in"
-_LEFT_TO_OTHERS: Final[Mapping[Option[Any], str]] = {
-    COMMIT_CALLBACKS: "they are Java classes, and are not called",
-    ICEBERG_STORAGE: "no Iceberg metadata is written",
-    EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
-    PARTITION_STRICT: "partition values that name no time are written",
-    TAG_CALLBACKS: "they are Java classes, and are not called",
-    TAG_SUCCESS_FILE: "no file is written beside a tag",
+_LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
+    opt.COMMIT_CALLBACKS: "they are Java classes, and are not called",
+    opt.ICEBERG_STORAGE: "no Iceberg metadata is written",
+    opt.EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
+    opt.PARTITION_STRICT: "partition values that name no time are written",
+    opt.TAG_CALLBACKS: "they are Java classes, and are not called",
+    opt.TAG_SUCCESS_FILE: "no file is written beside a tag",
 }
 
 
@@ -55,10 +40,10 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    if table.options.value(WRITE_ONLY) or table.is_postponed:
+    if table.options.value(opt.WRITE_ONLY) or table.is_postponed:
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
+        cure = f"Set {opt.STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
         raise UnsupportedFeature(
             f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to 'true' on the "
             f"table and let a job compact it, or remove {option!r}.",
@@ -73,7 +58,7 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    waiting = [(BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")] if table.is_postponed else []
+    waiting = [(opt.BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")] if table.is_postponed else []
     for option, value, why in (*waiting, *_left_to_compaction(table, spec, in_stream)):
         text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
         _LOG.warning(text, table.location, option, value, why)
@@ -92,13 +77,13 @@ def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Itera
     """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
     if in_stream and compacts(table):
         return
-    if table.options.value(DELETION_VECTORS):
-        yield DELETION_VECTORS.key, "true", _INVISIBLE
+    if table.options.value(opt.DELETION_VECTORS):
+        yield opt.DELETION_VECTORS.key, "true", _INVISIBLE
     if spec.engine == FIRST_ROW:
-        yield MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE
-    producer = table.options.value(CHANGELOG_PRODUCER)
+        yield opt.MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE
+    producer = table.options.value(opt.CHANGELOG_PRODUCER)
     if producer in ("lookup", "full-compaction"):
-        yield CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"
+        yield opt.CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"
 
 
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
@@ -121,13 +106,16 @@ def warn_of_work_left(table: Table) -> None:
     somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
     begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other jobs, so there
     is no warning of these if it is on."""
-    options, of_a_job = table.options, (TAG_CALLBACKS, TAG_SUCCESS_FILE) if table.options.value(WRITE_ONLY) else ()
+    options, of_a_job = (
+        table.options,
+        (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if table.options.value(opt.WRITE_ONLY) else (),
+    )
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)
     left = [f"{one.key} = {options[one.key]} ({_LEFT_TO_OTHERS[one]})" for one in asked]
     if left:
         text = "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
         _LOG.warning(text, table.location, "; ".join(left))
-    secrets = [key for key in table.schema.options if is_secret(key)]
+    secrets = [key for key in table.schema.options if opt.is_secret(key)]
     if secrets:
         _LOG.warning(
             "%s has credentials among its options, where every reader of its folder sees them: %s. Remove "

@@ -7,20 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import (
-    BUCKET,
-    BUCKET_FUNCTION,
-    BUCKET_KEY,
-    EXTERNAL_PATHS,
-    Options,
-    check_table_options,
-    folded,
-    table_options,
-)
 from paimon_stream.table.option_rules import check_possible
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
@@ -67,24 +58,24 @@ def first_schema(
         comment=comment or None,
         time_millis=time_millis,
     )
-    check_table_options(stored)
-    check_buckets(schema, Options(stored))
-    check_possible(schema, Options(stored))
+    opt.check_table_options(stored)
+    check_buckets(schema, opt.Options(stored))
+    check_possible(schema, opt.Options(stored))
     return schema
 
 
-def check_buckets(schema: TableSchema, options: Options) -> None:
+def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     """Raises `InvalidOption` if `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns or
     each other (format.md §6.2, §6.3)."""
-    bucket = options.value(BUCKET)
+    bucket = options.value(opt.BUCKET)
     if bucket > _MOST_BUCKETS:
         raise _bad_bucket(bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted")
-    keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
+    keys = schema.bucket_keys if options.is_set(opt.BUCKET_KEY) else schema.trimmed_primary_keys
     if bucket < POSTPONE_BUCKET or bucket == 0:
         raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
     if bucket == POSTPONE_BUCKET and not schema.primary_keys:
         raise _bad_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
-    if bucket == _UNAWARE and options.is_set(BUCKET_KEY):
+    if bucket == _UNAWARE and options.is_set(opt.BUCKET_KEY):
         raise InvalidOption(
             "Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' to the number of buckets wanted, "
             "or leave 'bucket-key' out.",
@@ -99,7 +90,7 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
             f"the primary key ({', '.join(schema.primary_keys)}) lacks the partition key {outside[0]!r}, so "
             "a key could have a row in each partition. Add it to the primary key, or do not partition by it",
         )
-    for key in keys if options.is_set(BUCKET_KEY) else ():
+    for key in keys if options.is_set(opt.BUCKET_KEY) else ():
         _check_bucket_key(key, schema)
     _check_function(schema, options, keys, bucket)
 
@@ -128,8 +119,8 @@ def _check_bucket_key(key: str, schema: TableSchema) -> None:
         raise InvalidOption(f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key)
 
 
-def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], bucket: int) -> None:
-    function = options.value(BUCKET_FUNCTION)
+def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[str], bucket: int) -> None:
+    function = options.value(opt.BUCKET_FUNCTION)
     if bucket < 1 or function == "default":
         return
     types = [schema.field(key).type for key in keys]
@@ -150,15 +141,15 @@ def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], 
 
 def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
     """The options as a schema holds them: values as text, and declared keys in Paimon's spelling."""
-    declared = {option.key for option in table_options()}
+    declared = {option.key for option in opt.table_options()}
     stored = {}
     for key, value in options.items():
         name = str(key).strip()
         low = name.lower()
-        name = folded(name) if low in declared or low.startswith("fields.") else name
+        name = opt.folded(name) if low in declared or low.startswith("fields.") else name
         stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    if EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
-        stored[EXTERNAL_PATHS.key] = re.sub(r"\s*,\s*", ",", stored[EXTERNAL_PATHS.key].strip())
+    if opt.EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
+        stored[opt.EXTERNAL_PATHS.key] = re.sub(r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip())
     return stored
 
 

@@ -12,28 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
+from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
+from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize_partition
 from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
-from paimon_stream.format.names import (
-    POSTPONE_BUCKET,
-    checked_name,
-    is_bucket,
-    is_bucket_folder,
-    is_partition_folder,
-    partition_path,
-    shown_name,
-    wrong_with,
-)
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
-from paimon_stream.options import (
-    DATA_FILE_DIRECTORY,
-    INDEX_IN_DATA_DIR,
-    PARTITION_DEFAULT_NAME,
-    PARTITION_LEGACY_NAME,
-    Options,
-)
 from paimon_stream.storage.base import Storage, checked_path
 from paimon_stream.storage.external import shown_root, split_root
 from paimon_stream.table.external_paths import ExternalPaths
@@ -70,12 +55,12 @@ def schema_path(schema_id: int) -> str:
 def manifest_path(name: str) -> str:
     """The file of a manifest, a manifest list or an index manifest, by its name. Raises `CorruptMetadata` for
     a name that no file can have."""
-    return f"{MANIFEST_FOLDER}/{checked_name(name, MANIFEST_FOLDER, 'The metadata')}"
+    return f"{MANIFEST_FOLDER}/{names.checked_name(name, MANIFEST_FOLDER, 'The metadata')}"
 
 
 def statistics_path(name: str) -> str:
     """The file of statistics, by its name. Raises `CorruptMetadata` for a name that no file can have."""
-    return f"{STATISTICS_FOLDER}/{checked_name(name, STATISTICS_FOLDER, 'The metadata')}"
+    return f"{STATISTICS_FOLDER}/{names.checked_name(name, STATISTICS_FOLDER, 'The metadata')}"
 
 
 def tag_path(name: str) -> str:
@@ -154,27 +139,29 @@ class Layout:
     external: ExternalPaths | None
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options) -> "Layout":
+    def of(cls, schema: TableSchema, options: opt.Options) -> "Layout":
         """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table, and for
         external paths that no engine could use."""
         # Java resolves a leading slash from the root of the file system, so it is refused.
-        directory = options.value(DATA_FILE_DIRECTORY).rstrip("/") if options.is_set(DATA_FILE_DIRECTORY) else ""
+        directory = (
+            options.value(opt.DATA_FILE_DIRECTORY).rstrip("/") if options.is_set(opt.DATA_FILE_DIRECTORY) else ""
+        )
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:
             raise InvalidOption(
-                f"Option {DATA_FILE_DIRECTORY.key!r} is {directory!r}, which is not a folder inside the "
+                f"Option {opt.DATA_FILE_DIRECTORY.key!r} is {directory!r}, which is not a folder inside the "
                 "table. Give a relative path without '..'.",
-                option=DATA_FILE_DIRECTORY.key,
+                option=opt.DATA_FILE_DIRECTORY.key,
                 value=directory,
             ) from None
         return cls(
             partition_keys=schema.partition_keys,
             partition_types=tuple(one.type for one in schema.partition_fields),
             directory=directory,
-            default_name=options.value(PARTITION_DEFAULT_NAME),
-            legacy_name=options.value(PARTITION_LEGACY_NAME),
-            index_beside_data=options.value(INDEX_IN_DATA_DIR),
+            default_name=options.value(opt.PARTITION_DEFAULT_NAME),
+            legacy_name=options.value(opt.PARTITION_LEGACY_NAME),
+            index_beside_data=options.value(opt.INDEX_IN_DATA_DIR),
             external=ExternalPaths.of(options),
         )
 
@@ -187,7 +174,9 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
         `FormatError` for bytes that are not such a row."""
         values = self.partition_values(partition)
-        return partition_path(self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name)
+        return names.partition_path(
+            self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name
+        )
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -200,10 +189,10 @@ class Layout:
         that the table cannot have."""
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
-            checked_name(part, folder, "The partition of an entry")
-        if not is_bucket(bucket):
+            names.checked_name(part, folder, "The partition of an entry")
+        if not names.is_bucket(bucket):
             raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
-        name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
+        name = "bucket-postpone" if bucket == names.POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
         folder = "/".join(part for part in (self.directory, folder, name) if part)
         return folder if external is None else self._outside(folder, external)
 
@@ -212,7 +201,7 @@ class Layout:
         placed = found and _ENTROPY.fullmatch(f"/{entropy}")
         if self.external is None or not placed or not self.external.holds(root):
             why = f"data-file.external-paths is not set or never named it, or this is in no {folder}. Reads refuse it"
-            raise CorruptMetadata(f"A data file lies outside the table, at {shown_name(path)}: {why}.", path=path)
+            raise CorruptMetadata(f"A data file lies outside the table, at {names.shown_name(path)}: {why}.", path=path)
         return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
 
     def data_file(self, partition: bytes, bucket: int, name: str, external: str | None = None) -> str:
@@ -227,7 +216,7 @@ class Layout:
     def in_folder(self, folder: str, name: str) -> str:
         """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for a name that no
         file can have."""
-        return f"{folder}/{checked_name(name, folder, f'An entry of {folder}')}"
+        return f"{folder}/{names.checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
         """The path of an index file. Raises what `data_file` raises."""
@@ -239,7 +228,7 @@ class Layout:
         """Whether the path, relative to the table, can be that of a data file or index file: a file in a
         bucket of a partition, or in the index folder."""
         folder, _, name = path.rpartition("/")
-        if wrong_with(name) is not None:
+        if names.wrong_with(name) is not None:
             return False
         if folder == INDEX_FOLDER:
             return True
@@ -250,8 +239,8 @@ class Layout:
         return (
             root in ("", *self.roots)
             and inner.startswith(start)
-            and is_bucket_folder(bucket)
+            and names.is_bucket_folder(bucket)
             and len(partitions) == len(self.partition_keys)
-            and all(map(is_partition_folder, partitions, self.partition_keys))
-            and not any(map(wrong_with, partitions))
+            and all(map(names.is_partition_folder, partitions, self.partition_keys))
+            and not any(map(names.wrong_with, partitions))
         )

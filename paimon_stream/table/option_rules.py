@@ -8,33 +8,11 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.options import (
-    BUCKET,
-    CHANGELOG_NUM_RETAINED_MAX,
-    CHANGELOG_NUM_RETAINED_MIN,
-    CHANGELOG_PRODUCER,
-    CHANGELOG_TIME_RETAINED,
-    DATA_EVOLUTION,
-    DELETION_VECTORS,
-    MERGE_ENGINE,
-    PARTITION_EXPIRATION_TIME,
-    PARTITION_PATTERN,
-    ROW_TRACKING,
-    ROWKIND_FIELD,
-    SEQUENCE_FIELD,
-    SNAPSHOT_NUM_RETAINED_MAX,
-    SNAPSHOT_NUM_RETAINED_MIN,
-    SNAPSHOT_TIME_RETAINED,
-    TAG_CREATION_DELAY,
-    TAG_CREATION_PERIOD,
-    TAG_PERIOD_DURATION,
-    Options,
-    table_options,
-)
 from paimon_stream.options.option import boolean, duration, levels, one_of, positive, size
 
 IMMUTABLE: Final = frozenset({
@@ -51,14 +29,14 @@ IMMUTABLE: Final = frozenset({
 """Options that apply to all writers of a table, so no single writer may override them."""
 
 _CHANGELOG_RETENTION: Final = (
-    (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
-    (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
-    (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
+    (opt.CHANGELOG_NUM_RETAINED_MIN, opt.SNAPSHOT_NUM_RETAINED_MIN),
+    (opt.CHANGELOG_NUM_RETAINED_MAX, opt.SNAPSHOT_NUM_RETAINED_MAX),
+    (opt.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
 )
 """The options of long-lived changelogs, each with that of snapshots from which it takes its default."""
 _HUNDRED_YEARS: Final = 86_400_000 * 36_525
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
-_DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
+_DEFAULTS: Final = {option.key: option.default for option in opt.table_options() if option.default is not None}
 
 
 def _each_level(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -90,7 +68,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
 }  # fmt: skip
 
 
-def check_possible(schema: TableSchema, options: Options) -> None:
+def check_possible(schema: TableSchema, options: opt.Options) -> None:
     """Raises `InvalidOption` for options that Paimon could not work with: unknown values, names of columns
     that do not exist, contradictions with the keys or with each other."""
     for key, parse in _PASSED_ON.items():
@@ -114,7 +92,7 @@ def _parse(key: str, text: str, parse: Callable[[str], Any]) -> Any:
         raise InvalidOption(f"Option {key!r} is {text!r}: {why}.", option=key, value=text) from None
 
 
-def _check_columns(schema: TableSchema, options: Options) -> None:
+def _check_columns(schema: TableSchema, options: opt.Options) -> None:
     """Checks that options name columns that exist, in their own spelling."""
     for key in schema.options:
         parts = key.split(".")
@@ -125,18 +103,18 @@ def _check_columns(schema: TableSchema, options: Options) -> None:
         if parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
             named = (name.strip().partition("[")[0] for name in text.split(","))
             _require(key, named, schema.field_names)
-        elif key == SEQUENCE_FIELD.key:
+        elif key == opt.SEQUENCE_FIELD.key:
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
-        elif key in (ROWKIND_FIELD.key, "record-level.time-field"):
+        elif key in (opt.ROWKIND_FIELD.key, "record-level.time-field"):
             _require(key, (text,), schema.field_names)
 
 
-def _check_types_of_columns(schema: TableSchema, options: Options) -> None:
+def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
     types = {one.name: one.type for one in schema.fields}
-    row_kind, time = options.get(ROWKIND_FIELD.key, ""), options.get("record-level.time-field", "")
+    row_kind, time = options.get(opt.ROWKIND_FIELD.key, ""), options.get("record-level.time-field", "")
     expires = "record-level.expire-time" in options and schema.primary_keys
     for key, name, wrong, why in (
-        (ROWKIND_FIELD.key, row_kind, row_kind and not types[row_kind].is_string, "is not STRING"),
+        (opt.ROWKIND_FIELD.key, row_kind, row_kind and not types[row_kind].is_string, "is not STRING"),
         (
             "record-level.time-field",
             time,
@@ -160,72 +138,76 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
-def changelog_outlives(options: Options) -> bool:
+def changelog_outlives(options: opt.Options) -> bool:
     """Whether the table keeps changelog longer than snapshots, which is where one of its options is larger."""
     return any(options.is_set(one) and options.value(one) > options.value(of) for one, of in _CHANGELOG_RETENTION)
 
 
-def of_changelogs(options: Options) -> Options:
+def of_changelogs(options: opt.Options) -> opt.Options:
     """The options with those of long-lived changelogs, where they are set, as those of snapshots."""
     own = {of.key: options[one.key] for one, of in _CHANGELOG_RETENTION if options.is_set(one)}
-    return Options({**options, **own})
+    return opt.Options({**options, **own})
 
 
-def _check_retention(options: Options) -> None:
+def _check_retention(options: opt.Options) -> None:
     for kind, some in (("snapshot", options), ("changelog", of_changelogs(options))):
-        least, most = some.value(SNAPSHOT_NUM_RETAINED_MIN), some.value(SNAPSHOT_NUM_RETAINED_MAX)
+        least, most = some.value(opt.SNAPSHOT_NUM_RETAINED_MIN), some.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
         if least > most:
             why = f"more than '{kind}.num-retained.max', which is {most}. Lower one or raise the other."
             raise _wrong(f"{kind}.num-retained.min", least, why)
 
 
-def _check_pattern(schema: TableSchema, options: Options) -> None:
-    pattern = options.value(PARTITION_PATTERN) if options.is_set(PARTITION_PATTERN) else ""
+def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
+    pattern = options.value(opt.PARTITION_PATTERN) if options.is_set(opt.PARTITION_PATTERN) else ""
     rest = pattern
     for key in schema.partition_keys:
         rest = rest.replace(f"${key}", "")
     if "$" in rest:
         known = ", ".join(f"${key}" for key in schema.partition_keys)
         why = f"but only {known or 'nothing'} names a partition column. Correct it, or leave it out."
-        raise _wrong(PARTITION_PATTERN.key, pattern, why)
+        raise _wrong(opt.PARTITION_PATTERN.key, pattern, why)
 
 
-def tag_period(options: Options) -> dt.timedelta:
+def tag_period(options: opt.Options) -> dt.timedelta:
     """The period of an automatic tag, which is longer than the delay of its creation. Raises `InvalidOption`."""
-    period, delay = _TAG_PERIODS[options.value(TAG_CREATION_PERIOD)], options.value(TAG_CREATION_DELAY)
-    if options.is_set(TAG_PERIOD_DURATION):
-        period = options.value(TAG_PERIOD_DURATION)
+    period, delay = _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)], options.value(opt.TAG_CREATION_DELAY)
+    if options.is_set(opt.TAG_PERIOD_DURATION):
+        period = options.value(opt.TAG_PERIOD_DURATION)
         if not 0 < period < _HUNDRED_YEARS:
             why = "but must be above 0 and below 100 years. Set another period, or leave it out."
-            raise _wrong(TAG_PERIOD_DURATION.key, options[TAG_PERIOD_DURATION.key], why)
+            raise _wrong(opt.TAG_PERIOD_DURATION.key, options[opt.TAG_PERIOD_DURATION.key], why)
     if delay >= period:
         why = "but must be shorter than the period of automatic tags. Shorten it, or leave it out."
-        raise _wrong(TAG_CREATION_DELAY.key, options.get(TAG_CREATION_DELAY.key, delay), why)
+        raise _wrong(opt.TAG_CREATION_DELAY.key, options.get(opt.TAG_CREATION_DELAY.key, delay), why)
     return dt.timedelta(milliseconds=period)
 
 
-def _check_kind(schema: TableSchema, options: Options) -> None:
-    producer, tracked = options.value(CHANGELOG_PRODUCER), options.value(ROW_TRACKING)
-    keyed, first_row = bool(schema.primary_keys), options.value(MERGE_ENGINE) == "first-row"
-    vectors = options.value(DELETION_VECTORS)
+def _check_kind(schema: TableSchema, options: opt.Options) -> None:
+    producer, tracked = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.ROW_TRACKING)
+    keyed, first_row = bool(schema.primary_keys), options.value(opt.MERGE_ENGINE) == "first-row"
+    vectors = options.value(opt.DELETION_VECTORS)
     for option, wrong, why in (
-        (CHANGELOG_PRODUCER, producer != "none" and not keyed, "needs a primary key"),
+        (opt.CHANGELOG_PRODUCER, producer != "none" and not keyed, "needs a primary key"),
         (
-            CHANGELOG_PRODUCER,
+            opt.CHANGELOG_PRODUCER,
             first_row and producer not in ("none", "lookup"),
             "does not work with the merge engine first-row",
         ),
-        (CHANGELOG_PRODUCER, producer == "full-compaction" and vectors, "does not work with deletion-vectors.enabled"),
-        (DELETION_VECTORS, first_row and vectors, "does not work with the merge engine first-row"),
-        (SEQUENCE_FIELD, first_row and options.is_set(SEQUENCE_FIELD), "does not work with first-row"),
         (
-            PARTITION_EXPIRATION_TIME,
-            options.is_set(PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
+            opt.CHANGELOG_PRODUCER,
+            producer == "full-compaction" and vectors,
+            "does not work with deletion-vectors.enabled",
+        ),
+        (opt.DELETION_VECTORS, first_row and vectors, "does not work with the merge engine first-row"),
+        (opt.SEQUENCE_FIELD, first_row and options.is_set(opt.SEQUENCE_FIELD), "does not work with first-row"),
+        (
+            opt.PARTITION_EXPIRATION_TIME,
+            options.is_set(opt.PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
             "needs a partition key",
         ),
-        (DATA_EVOLUTION, options.value(DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
-        (ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
-        (ROW_TRACKING, tracked and options.value(BUCKET) != -1, "needs bucket = -1"),
+        (opt.DATA_EVOLUTION, options.value(opt.DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
+        (opt.ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
+        (opt.ROW_TRACKING, tracked and options.value(opt.BUCKET) != -1, "needs bucket = -1"),
     ):
         if wrong:
             raise _wrong(option.key, options[option.key], f"which {why}. Leave it out, or change the other.")
@@ -238,7 +220,7 @@ def _wrong(key: str, value: object, why: str) -> InvalidOption:
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
     """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its rows would
     be where no other writer or reader looks for them. `table` is for the message."""
-    own, given = Options(stored), Options(overrides)
+    own, given = opt.Options(stored), opt.Options(overrides)
     for key in sorted(IMMUTABLE & set(given)):
         text, in_force = given[key], own.get(key, _DEFAULTS.get(key))
         if in_force is None or text.strip() != in_force.strip():

@@ -35,22 +35,16 @@ from paimon_stream.storage.branch import (
 )
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.table import layout
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.layout import (
-    CHANGELOG_FOLDER,
-    OWN_FOLDER,
-    PIN_PREFIX,
-    SCHEMA_FOLDER,
-    SNAPSHOT_FOLDER,
-    TAG_FOLDER,
-    id_in_name,
-    manifest_path,
-    tag_path,
-)
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-_ROOTS: Final = ((TAG_FOLDER, "tag-"), (SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-"))
+_ROOTS: Final = (
+    (layout.TAG_FOLDER, "tag-"),
+    (layout.SNAPSHOT_FOLDER, "snapshot-"),
+    (layout.CHANGELOG_FOLDER, "changelog-"),
+)
 _ROUNDS: Final = 20
 
 
@@ -113,7 +107,7 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
             continue
         for folder, prefix in _ROOTS:
             for stat in whole_of(storage).list_files(f"{branch}{folder}", prefix):
-                if folder == TAG_FOLDER or id_in_name(stat.name, prefix) is not None:
+                if folder == layout.TAG_FOLDER or layout.id_in_name(stat.name, prefix) is not None:
                     yield Root(branch, folder, stat)
 
 
@@ -133,8 +127,8 @@ def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
 
 def removal_of_tag(path: str) -> str:
     """How to remove a tag or pin that cannot be read, as the end of a sentence."""
-    name = path.removeprefix(tag_path(""))
-    if name.startswith(PIN_PREFIX):
+    name = path.removeprefix(layout.tag_path(""))
+    if name.startswith(layout.PIN_PREFIX):
         return (
             "end the rollback that made it: make sure that it runs no more, and call rollback_to() with "
             "take_over (--take-over)."
@@ -147,8 +141,8 @@ def removal_of_tag(path: str) -> str:
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
     for one in histories(storage):
-        for folder in one.list_folders(OWN_FOLDER):
-            journal = Journal(one, "", f"{OWN_FOLDER}/{folder}")
+        for folder in one.list_folders(layout.OWN_FOLDER):
+            journal = Journal(one, "", f"{layout.OWN_FOLDER}/{folder}")
             for batch in journal.batches():
                 entry = journal.read(batch)
                 if entry is not None:  # else its batch was published since the listing
@@ -234,8 +228,8 @@ class References:
         """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
         for name in branch_names(self.storage):
             folder = f"{self.storage.location}/{branch_folder(name)}".rstrip("/")
-            schemas = self.storage.list_files(f"{branch_folder(name)}{SCHEMA_FOLDER}", "schema-")
-            is_whole = any(id_in_name(one.name, "schema-") is not None for one in schemas)
+            schemas = self.storage.list_files(f"{branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-")
+            is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
             if not is_whole and not self.storage.exists(branch_note(name)):
                 raise CorruptMetadata(
                     f"{folder} is a branch without a schema, so what it refers to is not known. Delete it "
@@ -264,15 +258,15 @@ class References:
         snapshot = self._decoded(root.stat)
         if snapshot is None:
             return False
-        if root.folder == TAG_FOLDER:
+        if root.folder == layout.TAG_FOLDER:
             self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
-        kept = not root.branch and root.folder == SNAPSHOT_FOLDER and snapshot.nonce not in self._tagged
+        kept = not root.branch and root.folder == layout.SNAPSHOT_FOLDER and snapshot.nonce not in self._tagged
         try:
-            self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER, changelog=kept)
+            self._read_snapshot(snapshot, whole=root.folder != layout.CHANGELOG_FOLDER, changelog=kept)
         except CorruptMetadata as wrong:
             if self._decoded(root.stat, again=True) != snapshot:
                 return False
-            if not root.stat.path.startswith(tag_path("")):
+            if not root.stat.path.startswith(layout.tag_path("")):
                 raise
             name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
             raise CorruptMetadata(
@@ -287,7 +281,7 @@ class References:
         path = f"{self.storage.location}/{root.path}"
 
         def look() -> Snapshot | None:
-            if root.path.startswith(tag_path("")):
+            if root.path.startswith(layout.tag_path("")):
                 return read_tag(source, root.path)
             return decode_snapshot(source.read(root.path, MOST_JSON), path)
 
@@ -337,9 +331,9 @@ class References:
         """Records what a manifest refers to, if it was not read yet."""
         if meta.file_name in self._read:
             return
-        path = f"{self.storage.location}/{manifest_path(meta.file_name)}"
+        path = f"{self.storage.location}/{layout.manifest_path(meta.file_name)}"
         try:
-            data = self._ahead.read(manifest_path(meta.file_name))
+            data = self._ahead.read(layout.manifest_path(meta.file_name))
         except NotFound:
             raise CorruptMetadata(f"{path} is missing, although a snapshot names it. {_CURE}", path=path) from None
         blocks = list(blocks_of(data, path)[1])
@@ -355,7 +349,7 @@ class References:
         self._read.add(meta.file_name)
 
     def _has_manifest(self, name: str) -> bool:
-        return self.storage.exists(manifest_path(name))
+        return self.storage.exists(layout.manifest_path(name))
 
 
 _CURE: Final = (

@@ -16,15 +16,7 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_sna
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.together import AT_ONCE, tally_of
-from paimon_stream.table.layout import (
-    EARLIEST_HINT,
-    LATEST_HINT,
-    SNAPSHOT_FOLDER,
-    TAG_FOLDER,
-    id_in_name,
-    read_hint,
-    snapshot_path,
-)
+from paimon_stream.table import layout
 
 _LOG = logging.getLogger(__name__)
 _PARSE_ATTEMPTS: Final = 10
@@ -50,7 +42,7 @@ class SnapshotStore:
     """The snapshot files of one table. A file is read whenever it is requested, but parsed again only if its
     bytes differ from the last ones. What the store remembers of the newest snapshot proves later hints."""
 
-    folder: ClassVar[str] = SNAPSHOT_FOLDER
+    folder: ClassVar[str] = layout.SNAPSHOT_FOLDER
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self.storage = storage
@@ -72,7 +64,7 @@ class SnapshotStore:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
         prefix = f"{self.folder}-"
         names = self.storage.list_names(self.folder, prefix)
-        return sorted(found for name in names if (found := id_in_name(name, prefix)) is not None)
+        return sorted(found for name in names if (found := layout.id_in_name(name, prefix)) is not None)
 
     def path(self, snapshot_id: int) -> str:
         """The snapshot's file."""
@@ -143,7 +135,7 @@ class SnapshotStore:
             return None
         newest = None if self._doubted else self._proven(known.id, known)
         if newest is None:
-            hint = self._hint(LATEST_HINT)
+            hint = self._hint(layout.LATEST_HINT)
             newest = None if hint is None or hint < known.id else self._proven(hint, known)
         return newest
 
@@ -163,7 +155,7 @@ class SnapshotStore:
         return cast("Snapshot", newest)
 
     def _listed(self) -> Snapshot | None:
-        hint, ids = self.storage.together([partial(self._hint, LATEST_HINT), self.ids])
+        hint, ids = self.storage.together([partial(self._hint, layout.LATEST_HINT), self.ids])
         for attempt in range(_LATEST_ATTEMPTS):
             if attempt:
                 ids = self.ids()
@@ -178,19 +170,19 @@ class SnapshotStore:
                 self._report_stale(hint, ids)
                 return newest
         raise CorruptMetadata(
-            f"{self._full(SNAPSHOT_FOLDER)} lists {snapshot_path(ids[-1])}, but it cannot be read: the "
+            f"{self._full(layout.SNAPSHOT_FOLDER)} lists {layout.snapshot_path(ids[-1])}, but it cannot be read: the "
             "storage's listing and its files disagree. Check whether something keeps deleting snapshots.",
-            path=self._full(snapshot_path(ids[-1])),
+            path=self._full(layout.snapshot_path(ids[-1])),
         )
 
     def _require_no_hint(self) -> None:
         """LATEST is written after its snapshot and removed before it, so a table without snapshots has none.
         Raises `CorruptMetadata`: a commit would begin the table again, without its rows."""
-        hint = self._hint(LATEST_HINT)
+        hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
-            path = self._full(snapshot_path(hint))
+            path = self._full(layout.snapshot_path(hint))
             raise CorruptMetadata(
-                f"{self._full(LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
+                f"{self._full(layout.LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
                 f"deleted {path}, and the table's rows cannot be read. Nothing was written. Restore that "
                 "file from a backup, or roll the table back to a tag. If the table is to begin again without "
                 "rows, remove the hint with 'paimon-stream repair-hints --yes'.",
@@ -207,14 +199,14 @@ class SnapshotStore:
             "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an "
             "expired snapshot again, or a rollback was killed. Other engines may read and write the old one. "
             "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
-            self._full(LATEST_HINT),
+            self._full(layout.LATEST_HINT),
             hint,
             ids[-1],
         )
 
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that exists, None in an empty table."""
-        hint = self._hint(EARLIEST_HINT)
+        hint = self._hint(layout.EARLIEST_HINT)
         if hint is not None and self.exists(hint):
             return hint
         ids = self.ids()
@@ -226,7 +218,7 @@ class SnapshotStore:
         """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
         found = self.find(snapshot_id)
         if found is None:
-            path = self._full(snapshot_path(snapshot_id))
+            path = self._full(layout.snapshot_path(snapshot_id))
             raise CorruptMetadata(
                 f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
                 "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
@@ -310,11 +302,11 @@ class SnapshotStore:
     def point_latest(self, snapshot_id: int) -> None:
         """Points LATEST to a snapshot that was just published, without looking. The caller looks, at the same
         time or later, whether it is the newest, and calls `correct_latest` if it is not."""
-        self.storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
+        self.storage.write_hint(layout.LATEST_HINT, str(snapshot_id).encode())
 
     def forget_latest(self) -> None:
         """Removes LATEST. Without it, every engine lists the snapshots. Raises `StorageError`."""
-        self.storage.delete(LATEST_HINT)
+        self.storage.delete(layout.LATEST_HINT)
 
     def correct_latest(self, pointed_to: int, same_table: Callable[[], bool]) -> None:
         """Points LATEST to the newest snapshot of a listing, after it was pointed to `pointed_to`. A table
@@ -322,8 +314,8 @@ class SnapshotStore:
         ids = self.ids()
         if ids:
             self.write_latest_hint(ids[-1])
-        elif self._hint(LATEST_HINT) == pointed_to and not same_table():
-            self.storage.delete(LATEST_HINT)
+        elif self._hint(layout.LATEST_HINT) == pointed_to and not same_table():
+            self.storage.delete(layout.LATEST_HINT)
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
@@ -335,7 +327,7 @@ class SnapshotStore:
         """
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
-        present = self._hint(LATEST_HINT)
+        present = self._hint(layout.LATEST_HINT)
         if present is not None and present > snapshot_id and self.exists(present):
             return False
         for _ in range(_HINT_ATTEMPTS):
@@ -355,7 +347,7 @@ class SnapshotStore:
         """
         if self.raw(snapshot_id) != data:
             return False
-        self.storage.delete(snapshot_path(snapshot_id))
+        self.storage.delete(layout.snapshot_path(snapshot_id))
         return True
 
     # -- within -----------------------------------------------------------------------------------
@@ -363,10 +355,10 @@ class SnapshotStore:
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:
-            text = read_hint(self.storage, path)
+            text = layout.read_hint(self.storage, path)
         except StorageError:
             return None
-        found = None if text is None else id_in_name(text.strip(), "")
+        found = None if text is None else layout.id_in_name(text.strip(), "")
         return found or None
 
     def _remember(self, snapshot: Snapshot) -> None:
@@ -378,7 +370,7 @@ class SnapshotStore:
     def tags(self) -> Iterator[Snapshot]:
         """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
         `UnknownVersion`, `StorageError`."""
-        for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
+        for stat in self.storage.list_files(layout.TAG_FOLDER, "tag-"):
             try:
                 yield decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
             except NotFound:

@@ -6,36 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
 
-from paimon_stream.errors import (
-    CommitContended,
-    ConfigError,
-    FormatError,
-    InvalidOption,
-    TableReplaced,
-    Unavailable,
-    UnsupportedFeature,
-    naming,
-)
+from paimon_stream import errors
+from paimon_stream import options as opt
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, waiting_format, warn_of_ignored
 from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec
-from paimon_stream.options import (
-    BRANCH,
-    BUCKET,
-    DATA_EVOLUTION,
-    INDEX_IN_DATA_DIR,
-    MANIFEST_COMPRESSION,
-    MANIFEST_FORMAT,
-    PARTITION_LEGACY_NAME,
-    PK_CLUSTERING_OVERRIDE,
-    TABLE_TYPE,
-    ZSTD_LEVEL,
-    Option,
-    Options,
-)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
@@ -57,7 +35,7 @@ class Table:
 
     storage: Storage
     schema: TableSchema
-    options: Options
+    options: opt.Options
     layout: Layout
 
     @property
@@ -78,12 +56,12 @@ class Table:
     @property
     def is_bucket_unaware(self) -> bool:
         """Whether it has neither a primary key nor fixed buckets, which is Java's mode BUCKET_UNAWARE."""
-        return not self.schema.primary_keys and self.options.value(BUCKET) <= 0
+        return not self.schema.primary_keys and self.options.value(opt.BUCKET) <= 0
 
     @property
     def is_postponed(self) -> bool:
         """Whether rows wait in bucket -2 until a compaction gives them their buckets (table-kinds.md §4)."""
-        return bool(self.options.value(BUCKET) == POSTPONE_BUCKET)
+        return bool(self.options.value(opt.BUCKET) == POSTPONE_BUCKET)
 
     @property
     def least_bucket(self) -> int:
@@ -94,7 +72,7 @@ class Table:
     def has_dynamic_buckets(self) -> bool:
         """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
         keys = self.schema.primary_keys
-        return bool(keys) and self.options.value(BUCKET) == -1 and set(self.schema.partition_keys) <= set(keys)
+        return bool(keys) and self.options.value(opt.BUCKET) == -1 and set(self.schema.partition_keys) <= set(keys)
 
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
@@ -138,14 +116,14 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
     """The table at the storage's root with this schema. Raises `InvalidOption` for overrides of options that
     apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
-    options = Options(schema.options, overrides, storage.location)
+    options = opt.Options(schema.options, overrides, storage.location)
     layout = layout_of(storage, schema, options)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
 
 
-def layout_of(storage: Storage, schema: TableSchema, options: Options) -> Layout:
+def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> Layout:
     """Where the files of a table are, also those in external paths of earlier schemas. Raises as `Layout.of`."""
     layout = Layout.of(schema, options)
     if layout.external is None:
@@ -159,24 +137,29 @@ def _external_roots(storage: Storage) -> frozenset[str]:
     found: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
-            with suppress(FormatError, InvalidOption, UnsupportedFeature):  # whoever needs that schema reports it
-                found.update(external_roots(Options(schemas.get(schema_id).options)))
+            with suppress(
+                errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature
+            ):  # whoever needs that schema reports it
+                found.update(external_roots(opt.Options(schemas.get(schema_id).options)))
     return frozenset(found)
 
 
 # -- what can be written --------------------------------------------------------------------------
 
 # Options that, if true, require something that a commit of this release would silently leave out.
-_NOT_BUILT: Final = {DATA_EVOLUTION: "data evolution", PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
+_NOT_BUILT: Final = {
+    opt.DATA_EVOLUTION: "data evolution",
+    opt.PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
+}
 
 
 def check_committable(table: Table) -> None:
     """Raises for a table to which messages of any origin cannot be committed as its definition requires:
     `UnsupportedFeature` for its kind, an option or a partition column."""
     _check_type(table)
-    if table.options.value(DATA_EVOLUTION):
-        what = f"uses {_NOT_BUILT[DATA_EVOLUTION]}, for which this release does not commit"
-        raise _unsupported(table, DATA_EVOLUTION, what)
+    if table.options.value(opt.DATA_EVOLUTION):
+        what = f"uses {_NOT_BUILT[opt.DATA_EVOLUTION]}, for which this release does not commit"
+        raise _unsupported(table, opt.DATA_EVOLUTION, what)
     _check_places(table)
     _check_partition_columns(table)
 
@@ -186,7 +169,7 @@ def check_definition(table: Table) -> None:
     `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each other."""
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
-    with suppress(UnsupportedFeature):  # other engines may have what this release does not have
+    with suppress(errors.UnsupportedFeature):  # other engines may have what this release does not have
         _check_merging(table)
 
 
@@ -195,7 +178,7 @@ def check_table_kind(table: Table) -> None:
     written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function, `InvalidOption`
     for options that contradict the schema or each other (semantics.md §6.1, §6.5), and `IncompatibleSchema`.
     `stream/writable.py` calls this first and then judges what only a compaction can do."""
-    with naming(table.location):
+    with errors.naming(table.location):
         _check_kind(table)
         _check_options(table)
         _check_partition_columns(table)
@@ -210,15 +193,15 @@ def _check_merging(table: Table) -> None:
 
 
 def _check_type(table: Table) -> None:
-    kind = table.options.value(TABLE_TYPE)
+    kind = table.options.value(opt.TABLE_TYPE)
     if kind != "table":
         what = f"is of type {kind!r}; only ordinary tables can be written. Write to a table without the option 'type'."
-        raise _refusal(table, TABLE_TYPE, what, kind)
+        raise _refusal(table, opt.TABLE_TYPE, what, kind)
 
 
 def _check_kind(table: Table) -> None:
     _check_type(table)
-    schema, buckets = table.schema, table.options.value(BUCKET)
+    schema, buckets = table.schema, table.options.value(opt.BUCKET)
     if not schema.primary_keys or buckets > 0 or set(schema.partition_keys) <= set(schema.primary_keys):
         return
     what = (
@@ -227,7 +210,7 @@ def _check_kind(table: Table) -> None:
         "this package does not write such tables. Create the table with all partition keys in its primary key, or "
         "without partitions."
     )
-    raise _refusal(table, BUCKET, what, buckets, primary_keys=schema.primary_keys)
+    raise _refusal(table, opt.BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
 
 def _check_options(table: Table) -> None:
@@ -250,41 +233,41 @@ def _check_places(table: Table) -> None:
         table.storage.exists(f"{root}{SCHEMA_FOLDER}")  # a store that cannot be opened or asked is an error
         if table.layout.index_beside_data:
             what = "keeps index files beside data files outside the table, which this release does not write"
-            raise _unsupported(table, INDEX_IN_DATA_DIR, what)
-    if table.options.get(MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
+            raise _unsupported(table, opt.INDEX_IN_DATA_DIR, what)
+    if table.options.get(opt.MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"
-        raise _unsupported(table, MANIFEST_FORMAT, what)
-    compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
+        raise _unsupported(table, opt.MANIFEST_FORMAT, what)
+    compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
 
 
 def check_branch_option(table: Table) -> None:
     """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is open: other engines
     would read and write that one."""
-    named, opened = table.options.value(BRANCH), branch_of(table.storage)
-    if table.options.is_set(BRANCH) and named != opened:
+    named, opened = table.options.value(opt.BRANCH), branch_of(table.storage)
+    if table.options.is_set(opt.BRANCH) and named != opened:
         what = (
             f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. Remove the "
             "option, or open the branch that is meant."
         )
-        raise _refusal(table, BRANCH, what, named)
+        raise _refusal(table, opt.BRANCH, what, named)
 
 
-def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:
+def _unsupported(table: Table, option: opt.Option[Any], what: str) -> errors.UnsupportedFeature:
     key, cure, value = option.key, option.default, table.options.get(option.key)
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
-    how = "Write it on the JVM" if option is DATA_EVOLUTION else f"{how} if the table may change"
+    how = "Write it on the JVM" if option is opt.DATA_EVOLUTION else f"{how} if the table may change"
     why = f"{what} ({key} = {value!r}). {how}, or write to another table."
     return _refusal(table, option, why, value)
 
 
-def _refusal(table: Table, option: Option[Any], what: str, value: Any, **context: Any) -> UnsupportedFeature:
-    return UnsupportedFeature(
+def _refusal(table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any) -> errors.UnsupportedFeature:
+    return errors.UnsupportedFeature(
         f"{table.location} {what}", table=table.location, option=option.key, value=value, **context
     )
 
 
 def _check_partition_columns(table: Table) -> None:
-    legacy = table.options.value(PARTITION_LEGACY_NAME)
+    legacy = table.options.value(opt.PARTITION_LEGACY_NAME)
     for one in table.schema.partition_fields:
         check_partition_key(one.name, one.type, legacy, table.location)
 
@@ -316,7 +299,7 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
             return table
         check_grown(table, merged)
         if digest is not None and schemas.first_digest() != digest:
-            raise TableReplaced(
+            raise errors.TableReplaced(
                 f"{table.location}: the table was dropped and created again while columns of the rows were being "
                 "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
                 table=table.location,
@@ -325,11 +308,11 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         try:
             if schemas.create(merged):
                 return wanted
-        except Unavailable:
+        except errors.Unavailable:
             if schemas.latest_id() == table.schema.id:
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
-    raise CommitContended(
+    raise errors.CommitContended(
         f"others changed the schema {_ATTEMPTS} times while the columns of the rows were being merged into it. "
         "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
@@ -347,6 +330,6 @@ def check_grown(table: Table, merged: TableSchema) -> None:
     stored = table_of(table.storage, table.schema)
     try:
         check_table_kind(stored)
-    except ConfigError:
+    except errors.ConfigError:
         return
     check_table_kind(replace(stored, schema=merged))

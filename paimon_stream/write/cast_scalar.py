@@ -10,15 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import (
-    PLACES,
-    ROWS,
-    IncompatibleSchema,
-    InvalidData,
-    NullInNotNull,
-    NumericOverflow,
-    ValueTooLong,
-)
+from paimon_stream import errors
 from paimon_stream.format.arrow_types import count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
@@ -46,7 +38,7 @@ class Place:
     @property
     def amount(self) -> str:
         """The placeholder of the count in an error's pattern. Inside nested values, rows are not counted."""
-        return PLACES if self.path else ROWS
+        return errors.PLACES if self.path else errors.ROWS
 
     def context(self, count: int) -> dict[str, Any]:
         """The context that an error carries for programs."""
@@ -56,7 +48,7 @@ class Place:
 def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _NULL_CURE) -> None:
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
-        raise NullInNotNull(
+        raise errors.NullInNotNull(
             f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}", **place.context(column.null_count)
         )
 
@@ -92,7 +84,7 @@ def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
 def _check_text(column: pa.Array, type_: DataType, place: "Place") -> None:
     broken = count_not_utf8(column)
     if broken:
-        raise InvalidData(
+        raise errors.InvalidData(
             f"{place} is {type_}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
             "encoding, repair the text, with make_valid_utf8() in Spark 4, or store it in a BYTES column.",
             **place.context(broken),
@@ -108,7 +100,7 @@ def _check_length(column: pa.Array, type_: DataType, place: "Place") -> None:
     longer = _count(pc.greater(lengths, most))
     if longer:
         unit = "characters" if type_.is_string else "bytes"
-        raise ValueTooLong(
+        raise errors.ValueTooLong(
             f"{place} is {type_}, but the value is longer in {place.amount}; one has "
             f"{pc.max(lengths).as_py():,} {unit}. Cut it with substring(), or widen the column.",
             **place.context(longer),
@@ -135,8 +127,8 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
     raise _other_type(column, type_, place, len(column) - column.null_count)
 
 
-def _overflow(type_: DataType, place: "Place", outside: int) -> NumericOverflow:
-    return NumericOverflow(
+def _overflow(type_: DataType, place: "Place", outside: int) -> errors.NumericOverflow:
+    return errors.NumericOverflow(
         f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
         "the values.",
         **place.context(outside),
@@ -150,12 +142,14 @@ def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place"
         raise _loss(column, type_, place, _count_changed(column, target)) from None
 
 
-def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> IncompatibleSchema:
+def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> errors.IncompatibleSchema:
     return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
 
 
-def _other_type(column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = "") -> IncompatibleSchema:
-    return IncompatibleSchema(
+def _other_type(
+    column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = ""
+) -> errors.IncompatibleSchema:
+    return errors.IncompatibleSchema(
         f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
         **place.context(count),
         type=str(column.type),

@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from paimon_stream import options as opt
 from paimon_stream.errors import ConfigError
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
@@ -23,21 +24,6 @@ from paimon_stream.format.types import DataField
 from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
 from paimon_stream.merge.order import flat
 from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
-from paimon_stream.options import (
-    CHANGELOG_FILE_COMPRESSION,
-    CHANGELOG_FILE_FORMAT,
-    CHANGELOG_FILE_PREFIX,
-    CHANGELOG_FILE_STATS,
-    DATA_FILE_PREFIX,
-    FILE_COMPRESSION,
-    FILE_COMPRESSION_PER_LEVEL,
-    FILE_FORMAT,
-    FILE_FORMAT_PER_LEVEL,
-    STATS_MODE,
-    STATS_MODE_PER_LEVEL,
-    THIN_MODE,
-    Options,
-)
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings, file_settings
@@ -78,32 +64,32 @@ class KeyValueSettings:
 
     @classmethod
     def of(
-        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0, changelog: bool = False
+        cls, schema: TableSchema, options: opt.Options, table: str = "", *, level: int = 0, changelog: bool = False
     ) -> "KeyValueSettings":
         """The settings for data files of that level, or for its changelog files; `table` is for messages. Raises
         `ConfigError`s."""
-        prefix = options.value(CHANGELOG_FILE_PREFIX if changelog else DATA_FILE_PREFIX)
+        prefix = options.value(opt.CHANGELOG_FILE_PREFIX if changelog else opt.DATA_FILE_PREFIX)
         return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
 
     @classmethod
-    def of_waiting(cls, schema: TableSchema, options: Options, user: str, table: str = "") -> "KeyValueSettings":
+    def of_waiting(cls, schema: TableSchema, options: opt.Options, user: str, table: str = "") -> "KeyValueSettings":
         """The settings for the files of bucket -2 that this commit user writes (table-kinds.md §4.1). Their names tell
         Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
         avro = waiting_format(schema.fields, options) is FileFormat.AVRO
-        own = {FILE_FORMAT.key: (FILE_FORMAT.key, "avro"), STATS_MODE.key: (STATS_MODE.key, "none")}
+        own = {opt.FILE_FORMAT.key: (opt.FILE_FORMAT.key, "avro"), opt.STATS_MODE.key: (opt.STATS_MODE.key, "none")}
         name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
-        writer = f"{options.value(DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
+        writer = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
         return cls._chosen(schema, options, own if avro else _of_level(options, 0, False), writer, table)
 
     @classmethod
     def _chosen(
-        cls, schema: TableSchema, options: Options, chosen: Mapping[str, tuple[str, str]], prefix: str, table: str
+        cls, schema: TableSchema, options: opt.Options, chosen: Mapping[str, tuple[str, str]], prefix: str, table: str
     ) -> "KeyValueSettings":
         """With values in place of the table's options: for each, the option that stands for it, which errors name, and
         the value."""
         values = {general: value for general, (_, value) in chosen.items()}
         try:
-            return cls._of(schema, Options(options, values), prefix, table)
+            return cls._of(schema, opt.Options(options, values), prefix, table)
         except ConfigError as why:
             text = why.message
             for general, (own, _) in chosen.items():
@@ -111,8 +97,8 @@ class KeyValueSettings:
             raise type(why)(text, **why.context) from None
 
     @classmethod
-    def _of(cls, schema: TableSchema, options: Options, prefix: str, table: str) -> "KeyValueSettings":
-        thin = options.value(THIN_MODE)
+    def _of(cls, schema: TableSchema, options: opt.Options, prefix: str, table: str) -> "KeyValueSettings":
+        thin = options.value(opt.THIN_MODE)
         stored = key_value_schema(schema, thin=thin)
         keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
         stats, key_mode = _modes(schema, options, thin=thin)
@@ -144,13 +130,13 @@ class KeyValueSettings:
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
 
-def _of_level(options: Options, level: int, changelog: bool) -> dict[str, tuple[str, str]]:
+def _of_level(options: opt.Options, level: int, changelog: bool) -> dict[str, tuple[str, str]]:
     """What the options say for files of this level: see `KeyValueSettings._chosen`."""
     chosen = {}
     for option, per_level, of_changelog in (
-        (FILE_FORMAT, FILE_FORMAT_PER_LEVEL, CHANGELOG_FILE_FORMAT),
-        (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL, CHANGELOG_FILE_COMPRESSION),
-        (STATS_MODE, STATS_MODE_PER_LEVEL, CHANGELOG_FILE_STATS),
+        (opt.FILE_FORMAT, opt.FILE_FORMAT_PER_LEVEL, opt.CHANGELOG_FILE_FORMAT),
+        (opt.FILE_COMPRESSION, opt.FILE_COMPRESSION_PER_LEVEL, opt.CHANGELOG_FILE_COMPRESSION),
+        (opt.STATS_MODE, opt.STATS_MODE_PER_LEVEL, opt.CHANGELOG_FILE_STATS),
     ):
         if changelog and options.is_set(of_changelog):
             chosen[option.key] = of_changelog.key, options.value(of_changelog)
@@ -159,13 +145,13 @@ def _of_level(options: Options, level: int, changelog: bool) -> dict[str, tuple[
     return chosen
 
 
-def _modes(schema: TableSchema, options: Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
+def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
     """The statistics modes of the table's columns, and that of the key columns (format.md §4.5). Keys have longer
     bounds, except in Avro files."""
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
-        key_mode = parse_mode(options.value(STATS_MODE))
+        key_mode = parse_mode(options.value(opt.STATS_MODE))
     if thin:
         keys = schema.trimmed_primary_keys
         modes = tuple(
