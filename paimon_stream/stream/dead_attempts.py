@@ -38,8 +38,7 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
     chosen, metas = PartitionFilter(table.partition_types, rows=touched), manifests.base_and_delta(snapshot)
     if removed:
-        some = (meta for meta in metas if chosen.may_be_in(meta.partition_stats))
-        found = [one for meta in some for one in manifests.read_of(meta, chosen)]
+        found = list(manifests.entries_of(metas, chosen))
     else:
         found = live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
