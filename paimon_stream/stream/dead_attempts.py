@@ -63,7 +63,7 @@ def remove_dead_attempts(
     manifests = ManifestStore(storage)
     kept: set[str] = set()
     try:
-        if len(branches(storage)) > 1:
+        if not published or len(branches(storage)) > 1:
             return 0  # an attempt may have been published, branched and rolled back
         snapshots = SnapshotStore(storage, runtime)
         if any(uuid in tag.delta_manifest_list for tag in snapshots.tags() for uuid in entry.stage_uuids):
@@ -89,17 +89,6 @@ def remove_dead_attempts(
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed
-
-
-def remove_beside(
-    table: Table, snapshots: SnapshotStore, entry: JournalEntry | None, newest: Snapshot, runtime: Runtime
-) -> int:
-    """Removes the files of the attempts that `entry` names, after a restart found the batch committed. Its
-    newest snapshot is `newest`. Returns the number of removed files. Raises `StorageError`, `FormatError`."""
-    if entry is None:
-        return 0
-    of_batch, complete = snapshots_of_batch(snapshots, entry, newest)
-    return remove_dead_attempts(table, entry, of_batch, runtime, complete=complete) if of_batch else 0
 
 
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
