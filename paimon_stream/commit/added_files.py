@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from paimon_stream.commit.plan import Changes
-from paimon_stream.format.entries import DataFileMeta, FileKind
+from paimon_stream.format.entries import FileKind
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.external import shown
@@ -32,14 +32,11 @@ def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
     return any(True for _ in _added(layout, changes, clock.local_millis()))
 
 
-def _may_be_old(file: DataFileMeta, now: int) -> bool:
-    return file.creation_time is None or abs(now - file.creation_time) > LONGEST_UNCHECKED_MILLIS
-
-
 def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
     """The paths of added files; with the time `now`, only of those that may be old."""
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
-    chosen = [one for one in files if now is None or _may_be_old(one.file, now)]
+    times = ((one, one.file.creation_time) for one in files)
+    chosen = [one for one, at in times if now is None or at is None or abs(now - at) > LONGEST_UNCHECKED_MILLIS]
     for entry in chosen:
         for name in (entry.file.file_name, *entry.file.extra_files):
             yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)

@@ -93,7 +93,11 @@ class Checker:
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(context, changes.entries)
         if judged:
-            self._check_files(context, changes, files)
+            conflicts.check_not_in_table(context, files, changes.entries)
+            expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
+            conflicts.check_removed_files_are_there(context, files.live, changes.entries, expiration)
+            if self._key_order is not None:
+                conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             buckets, partitions = self._cache.buckets_at(base, changes.partitions), changes.partitions
             changes = timed(changes, {one: buckets.max_sequence(one, POSTPONE_BUCKET) for one in partitions})
@@ -135,15 +139,6 @@ class Checker:
                 return watched
         touched = {change.entry.partition for change in changes.index}
         return self._cache.files_at(base, changes.partitions | touched, request)
-
-    def _check_files(self, context: CommitContext, changes: Changes, files: KnownFiles) -> None:
-        entries, live = changes.entries, files.live
-        conflicts.check_not_in_table(context, files, entries)
-        conflicts.check_removed_files_are_there(
-            context, live, entries, self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
-        )
-        if self._key_order is not None:
-            conflicts.check_key_ranges(context, live, entries, self._key_order)
 
     def _check_vectors(
         self, context: CommitContext, changes: Changes, base: Base, live: Collection[FileIdentity]

@@ -5,12 +5,10 @@ when the snapshot's own file is replaced, until orphan files are removed. Nothin
 """
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from paimon_stream.errors import CorruptMetadata, StorageError
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage
@@ -27,6 +25,19 @@ class LostFacts:
     rows: int | None
     command: str
     in_store: bool
+
+    @classmethod
+    def of(
+        cls, location: str, user: str, batch: int, added: list[DataFileMeta] | None, which: tuple[str, ...] = ()
+    ) -> "LostFacts":
+        """The facts of a commit that had added these files. `which` are the options that say where they are noted, if
+        they are not in a journal."""
+        return cls(
+            files=None if added is None else len(added),
+            rows=None if added is None else sum(one.row_count for one in added),
+            command=shlex.join(("paimon-stream", "recommit", "--user", user, "--batch", str(batch), *which, location)),
+            in_store=scheme_of(location) in KIND_OF,
+        )
 
     @property
     def sentence(self) -> str:
@@ -52,24 +63,7 @@ def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -
     entries = lost_entries(ManifestStore(storage), snapshot.nonce)
     added = None if entries is None else [one.file for one in entries if one.kind is FileKind.ADD]
     which = ("--snapshot", str(snapshot.id), "--delta-list", snapshot.nonce)
-    return _facts(storage.location, user, batch, added, which)
-
-
-def lost_messages(location: str, user: str, batch: int, messages: Iterable[CommitMessage]) -> LostFacts:
-    """The facts of a commit that a journal describes."""
-    return _facts(location, user, batch, [file for one in messages for file in one.new_files])
-
-
-def _facts(
-    location: str, user: str, batch: int, added: list[DataFileMeta] | None, which: tuple[str, ...] = ()
-) -> LostFacts:
-    command = ("paimon-stream", "recommit", "--user", user, "--batch", str(batch), *which, location)
-    return LostFacts(
-        files=None if added is None else len(added),
-        rows=None if added is None else sum(one.row_count for one in added),
-        command=shlex.join(command),
-        in_store=scheme_of(location) in KIND_OF,
-    )
+    return LostFacts.of(storage.location, user, batch, added, which)
 
 
 def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | None:

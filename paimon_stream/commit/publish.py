@@ -191,8 +191,10 @@ class Publisher:
         following = self._snapshots.find(K + 1)
         if following is not None:
             if self._in_base_of(following, staged):
-                if not self._is_whole(staged.snapshot):
-                    self._remove_repeated(staged)
+                try:
+                    self._manifests.base_and_delta(staged.snapshot)
+                except (NotFound, CorruptMetadata):  # expiry has removed its lists
+                    self._remove(staged)
                 return Landed()
             return self._void(staged, proven=True)
         # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found missing, then K
@@ -201,18 +203,18 @@ class Publisher:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
         if latest is not None and latest.id > K and self._all_live(latest, staged):
-            self._remove_repeated(staged)
+            self._remove(staged)
             return Landed()
         return None
 
-    def _remove_repeated(self, staged: Staged) -> None:
-        """Removes the snapshot's file where the snapshot has expired. A put that was repeated, because the
-        answer to the first one got lost, created it again, or a late put of the same prepared files did."""
-        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
-
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
-        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
+        self._remove(staged)
         return Lost(proven=proven)
+
+    def _remove(self, staged: Staged) -> None:
+        """Removes the file of a snapshot that is void, or has expired. In the latter case a put that was repeated,
+        because the answer to the first one got lost, created it again, or a late put of the same prepared files did."""
+        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
 
@@ -278,14 +280,6 @@ class Publisher:
 
     def _live(self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]) -> frozenset[FileIdentity]:
         return frozenset(one.identity for one in live_files(self._manifests, metas, self._types, partitions))
-
-    def _is_whole(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's lists exist. An expiry removes them. Raises `StorageError`."""
-        try:
-            self._manifests.base_and_delta(snapshot)
-        except (NotFound, CorruptMetadata):
-            return False
-        return True
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
         changes = staged.changes.index

@@ -187,24 +187,15 @@ class CommitReport:
             ("outcome", self.outcome),
             ("snapshot", "none" if self.snapshot_id is None else self.snapshot_id),
             ("attempts", self.attempts),
-            *self._compaction(),
+            ("compaction", self.compact_snapshot_id),
+            ("compaction", self.compact_failed and f"left out: {self.compact_failed}"),
             ("rows", f"{self.rows:,}"),
             ("files", f"{self.files:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", "yes" if self.reused else "no"),
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
-            *self._sent(),
+            ("requests", ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items())) or None),
+            ("round trips", self.trips if self.requests else None),
         ]
-        cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows)
-        return f"<table>{''.join(cells)}</table>"
-
-    def _sent(self) -> list[tuple[str, object]]:
-        if not self.requests:
-            return []
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
-        return [("requests", kinds), ("round trips", self.trips)]
-
-    def _compaction(self) -> list[tuple[str, object]]:
-        if self.compact_failed is not None:
-            return [("compaction", f"left out: {self.compact_failed}")]
-        return [] if self.compact_snapshot_id is None else [("compaction", self.compact_snapshot_id)]
+        known = ((html.escape(name), html.escape(str(value))) for name, value in rows if value is not None)
+        return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in known)}</table>"

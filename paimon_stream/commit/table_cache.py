@@ -113,7 +113,10 @@ class TableCache:
         if highest is not None:
             adds = () if recorded is not None else since
             highest = max([highest, *(number for one in adds for number in self.added(one).values())])
-        self._take(self._entries(since, {*self._files, *self.buckets.partitions, *self._watched.partitions}))
+        partitions = {*self._files, *self.buckets.partitions, *self._watched.partitions}
+        if partitions:
+            metas = (meta for one in since for meta in self.manifests.delta(one))
+            self._take(list(self.manifests.entries_of(metas, PartitionFilter(self._types, rows=partitions))))
         self._highest = highest if recorded is None or highest is None else recorded
         return True
 
@@ -127,19 +130,6 @@ class TableCache:
             self.buckets.take(entries)
         except BucketCountChanged:
             self.buckets.forget()  # the next query for that partition reads it anew and reports this
-
-    def _entries(self, since: Iterable[Snapshot], partitions: Collection[bytes]) -> list[ManifestEntry]:
-        """The entries of those partitions in the snapshots' deltas, in their order."""
-        if not partitions:
-            return []
-        wanted = PartitionFilter(self._types, rows=partitions)
-        return [
-            entry
-            for snapshot in since
-            for meta in self.manifests.delta(snapshot)
-            if wanted.may_be_in(meta.partition_stats)
-            for entry in self.manifests.read_of(meta, wanted)
-        ]
 
     # -- our own last commit, manifests --------------------------------------------------------------
 
@@ -180,12 +170,9 @@ class TableCache:
         self._move(base.snapshot)
         fresh = {partition: KnownFiles() for partition in frozenset(partitions) - self._files.keys()}
         if fresh:
-            wanted = PartitionFilter(self._types, rows=fresh.keys())
-            for meta in base.metas:
-                if wanted.may_be_in(meta.partition_stats):
-                    for entry in self.manifests.read_of(meta, wanted):
-                        if entry.partition in fresh:  # others may have committed rows of any bytes
-                            fresh[entry.partition].replay(entry)
+            for entry in self.manifests.entries_of(base.metas, PartitionFilter(self._types, rows=fresh.keys())):
+                if entry.partition in fresh:  # others may have committed rows of any bytes
+                    fresh[entry.partition].replay(entry)
         self._files |= fresh
         return KnownFiles.of([self._files[partition] for partition in partitions])
 

@@ -11,21 +11,25 @@ from paimon_stream.options.option import Option
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, check_table_kind
 
-_REFUSED: Final[tuple[tuple[Option[bool], str], ...]] = (
-    (CHAIN_TABLE, "so deletes have to stay for the partitions that build on them"),
-    (LOOKUP_REMOTE_FILES, "so a compaction has to keep files for look-ups"),
+_REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
+    (CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
+    (CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
+    (LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
 )
+"""Options of tables that are not compacted, and whether they matter only with a primary key."""
 
 
 def check_compactable(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table that this release does not compact, and what
     `check_table_kind` raises. Nothing is read."""
-    options, keyed = table.options, bool(table.schema.primary_keys)
-    if options.value(CLUSTERING_INCREMENTAL):
-        raise _refused(table, CLUSTERING_INCREMENTAL.key, "so a compaction has to sort its rows")
-    for option, why in _REFUSED:
-        if keyed and options.value(option):
-            raise _refused(table, option.key, why)
+    for option, only_keyed, why in _REFUSED:
+        if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
+            value = table.options[option.key]
+            raise UnsupportedFeature(
+                f"has {option.key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
+                option=option.key,
+                value=value,
+            ).of_table(table.location, subject=True)
     check_table_kind(table)
 
 
@@ -53,12 +57,3 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
                 snapshot=snapshot.id,
                 index=one.file.index_type,
             )
-
-
-def _refused(table: Table, option: str, why: str) -> UnsupportedFeature:
-    value = table.options[option]
-    return UnsupportedFeature(
-        f"has {option} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
-        option=option,
-        value=value,
-    ).of_table(table.location, subject=True)

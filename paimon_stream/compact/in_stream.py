@@ -344,19 +344,13 @@ class StreamCompaction:
         most = stop_trigger(table.options)
         deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
         for bucket in deep.keys() - self._deep:
-            told = (
-                table.location,
-                table.layout.bucket_folder(*bucket[:2]),
-                deep[bucket],
-                most,
-                opt.STREAM_COMPACT_SHARE.key,
-            )
-            _LOG.warning(
+            text = (
                 "%s: %s has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
                 "on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the compaction to "
-                "a job and set write-only = true.",
-                *told,
+                "a job and set write-only = true."
             )
+            folder, share = table.layout.bucket_folder(*bucket[:2]), opt.STREAM_COMPACT_SHARE.key
+            _LOG.warning(text, table.location, folder, deep[bucket], most, share)
         self._deep = set(deep)
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -53,6 +53,7 @@ _POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
 OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE, POSTPONE_BUCKETS)
 """The options that one call may set."""
 
+_DAMAGED: Final = (errors.FormatError, errors.InvalidData, errors.UnsupportedFeature, errors.WriteInterrupted)
 _CHANGED: Final = "Others have changed its files each time. Compact again later."
 
 
@@ -203,20 +204,14 @@ class _Run:
             raise self.failed[0]
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
-        before = _rewritten(units)
-        rows, size = sum(one.file.row_count for one in before), size_of(before)
-        vectors = (plan.scan.vectors.get(one.file.file_name) for one in before)
+        report = self._counts_before(units, dry_run=True)
+        vectors = (plan.scan.vectors.get(one.file.file_name) for one in _rewritten(units))
         deleted = sum(one[1].cardinality or 0 for one in vectors if one is not None)
-        return CompactReport(
-            table=self.location,
-            dry_run=True,
-            files_before=len(before),
+        return replace(
+            report,
             files_after=sum(one.files_after(plan.limits.target) for one in units),
-            files_upgraded=sum(len(one.upgrades) for one in units),
-            rows_before=rows,
-            rows_after=rows - deleted,
-            bytes_before=size,
-            bytes_after=size,
+            rows_after=report.rows_before - deleted,
+            bytes_after=report.bytes_before,
             buckets=tuple(_counted(plan.scan.table.layout, units, self.target)),
         )
 
@@ -224,22 +219,27 @@ class _Run:
         """What was done. The units in `given_up` were not compacted."""
         assert self.layout is not None
         left = _counted(self.layout, given_up, self.target, _CHANGED)
-        units = [one.unit for one in self.done]
-        before, after = _rewritten(units), [file for one in self.done for file in one.written]
-        return CompactReport(
-            table=self.location,
-            dry_run=False,
+        after = [file for one in self.done for file in one.written]
+        return replace(
+            self._counts_before([one.unit for one in self.done], dry_run=False),
             snapshot_id=None if self.snapshot is None else self.snapshot.id,
-            files_before=len(before),
             files_after=len(after),
-            files_upgraded=sum(len(one.upgrades) for one in units),
-            rows_before=sum(one.file.row_count for one in before),
             rows_after=sum(file.row_count for file in after),
-            bytes_before=size_of(before),
             bytes_after=sum(file.file_size for file in after),
             changelog_rows=sum(file.row_count for one in self.done for file in one.changelog),
             conflicts=self.conflicts,
             buckets=(*self.counted, *left),
+        )
+
+    def _counts_before(self, units: Sequence[Unit], *, dry_run: bool) -> CompactReport:
+        before = _rewritten(units)
+        return CompactReport(
+            table=self.location,
+            dry_run=dry_run,
+            files_before=len(before),
+            files_upgraded=sum(len(one.upgrades) for one in units),
+            rows_before=sum(one.file.row_count for one in before),
+            bytes_before=size_of(before),
         )
 
 
@@ -314,13 +314,7 @@ class _Part:
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
-        except (
-            errors.NotFound,
-            errors.FormatError,
-            errors.InvalidData,
-            errors.UnsupportedFeature,
-            errors.WriteInterrupted,
-        ) as why:
+        except (errors.NotFound, *_DAMAGED) as why:
             if isinstance(why, errors.NotFound) and not self._is_live(unit):
                 self._changed.append(unit)
             else:

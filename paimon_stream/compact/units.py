@@ -42,8 +42,8 @@ class Unit:
 
     @property
     def newest_schema(self) -> int:
-        """The newest schema of the files that may be rewritten."""
-        return max(one.file.schema_id for one in self.files)
+        """The newest schema of the files that may be rewritten in the end."""
+        return max(one.file.schema_id for one in self.known)
 
     def files_after(self, target: int) -> int:
         """About how many files replace those that are rewritten."""
@@ -84,11 +84,6 @@ class KeyedUnit(Unit):
     def known(self) -> tuple[ManifestEntry, ...]:
         """See `Unit`."""
         return self.in_bucket
-
-    @property
-    def newest_schema(self) -> int:
-        """The newest schema of the bucket's files, because all may be rewritten in the end."""
-        return max(one.file.schema_id for one in self.in_bucket)
 
     @property
     def looks_up(self) -> bool:

@@ -162,11 +162,17 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     )
 
 
-def _counts(array: bytes) -> tuple[int | None, ...]:
+def _array_of(array: bytes, what: str) -> tuple[int, int]:
+    """The number of elements of an array, and where they begin."""
     (count,) = _COUNT.unpack_from(array)
     head = 4 + (count + 31) // 32 * 4
     if count < 0 or head + 8 * count > len(array):
-        raise FormatError(f"An array of {count} null counts is cut off after {len(array)} bytes.")
+        raise FormatError(f"An array of {count} {what} is cut off after {len(array)} bytes.")
+    return count, head
+
+
+def _counts(array: bytes) -> tuple[int | None, ...]:
+    count, head = _array_of(array, "null counts")
     values: tuple[int, ...] = struct.unpack_from(f"<{count}q", array, head)
     nulls = int.from_bytes(array[4:head], "little")
     if not nulls:
@@ -176,12 +182,7 @@ def _counts(array: bytes) -> tuple[int | None, ...]:
 
 def _names(data: bytes, slot: int) -> tuple[str, ...]:
     array = _piece(data, slot)
-    (count,) = _COUNT.unpack_from(array)
-    if count == 0:
-        return ()
-    head = 4 + (count + 31) // 32 * 4
-    if count < 0 or head + 8 * count > len(array):
-        raise FormatError(f"An array of {count} names is cut off after {len(array)} bytes.")
+    count, head = _array_of(array, "names")
     if any(array[4:head]):
         raise FormatError("An array of names has NULL elements.")
     slots = struct.unpack_from(f"<{count}q", array, head)

@@ -122,10 +122,6 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
-def _fits(number: Any) -> bool:
-    return bool(-(2**63) <= number < 2**63)
-
-
 _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
@@ -142,7 +138,8 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
                 if always:
                     values[attribute] = _OPTIONAL_ON_READ[key]
                 continue
-            if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or (kind is int and not -(2**63) <= value < 2**63):
                 raise ValueError(f"{key!r} is {value!r:.80}, not of type {kind.__name__}")
             values[attribute] = value
         if values["version"] > VERSION:

@@ -88,7 +88,9 @@ class Client:
                 known = (self.obstore.exceptions.BaseError, OSError, ValueError)
                 if not (isinstance(failed, known) or store_errors.is_panic(failed)):
                     raise
-                failure = _failure(failed, self.answered)
+                failure = store_errors.failure_of(failed)
+                if self.answered and failure.rule is store_errors.NO_CREDENTIALS:  # the machine's role gives them again
+                    failure = replace(failure, rule=store_errors.NO_ROLE)
             if failure is None:
                 self.answered = self.right = True
                 if self._outage is not None:
@@ -156,15 +158,6 @@ _RIGHT: Final[set[StoreSettings]] = set()
 _LOCK: Final = threading.Lock()
 _USED_BY_PARENT: Final[set[StoreSettings]] = set()
 os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
-
-
-def _failure(failed: BaseException, answered: bool) -> store_errors.Failure:
-    """What obstore's error says. Where a store has answered before, a machine's role that gives no
-    credentials will give them again."""
-    found = store_errors.failure_of(failed)
-    return (
-        replace(found, rule=store_errors.NO_ROLE) if answered and found.rule is store_errors.NO_CREDENTIALS else found
-    )
 
 
 def client_of(settings: StoreSettings) -> Client:

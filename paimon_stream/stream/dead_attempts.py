@@ -38,8 +38,7 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
     chosen, metas = PartitionFilter(table.partition_types, rows=touched), manifests.base_and_delta(snapshot)
     if removed:
-        some = (meta for meta in metas if chosen.may_be_in(meta.partition_stats))
-        found = [one for meta in some for one in manifests.read_of(meta, chosen)]
+        found = list(manifests.entries_of(metas, chosen))
     else:
         found = live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
@@ -64,7 +63,7 @@ def remove_dead_attempts(
     manifests = ManifestStore(storage)
     kept: set[str] = set()
     try:
-        if len(branches(storage)) > 1:
+        if not published or len(branches(storage)) > 1:
             return 0  # an attempt may have been published, branched and rolled back
         snapshots = SnapshotStore(storage, runtime)
         if any(uuid in tag.delta_manifest_list for tag in snapshots.tags() for uuid in entry.stage_uuids):
@@ -90,17 +89,6 @@ def remove_dead_attempts(
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed
-
-
-def remove_beside(
-    table: Table, snapshots: SnapshotStore, entry: JournalEntry | None, newest: Snapshot, runtime: Runtime
-) -> int:
-    """Removes the files of the attempts that `entry` names, after a restart found the batch committed. Its
-    newest snapshot is `newest`. Returns the number of removed files. Raises `StorageError`, `FormatError`."""
-    if entry is None:
-        return 0
-    of_batch, complete = snapshots_of_batch(snapshots, entry, newest)
-    return remove_dead_attempts(table, entry, of_batch, runtime, complete=complete) if of_batch else 0
 
 
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:

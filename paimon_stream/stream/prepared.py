@@ -1,10 +1,10 @@
-"""A batch whose files are written: its journal entry, and its veto."""
+"""The journal entry of a batch whose files are written."""
 
 import logging
 from dataclasses import dataclass
 
 from paimon_stream.commit.observer import BatchObserver, Phase
-from paimon_stream.errors import CommitVetoed, NoSpace, PaimonStreamError
+from paimon_stream.errors import NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.options import BUCKET
@@ -90,15 +90,4 @@ def journal_entry(
         previous=verdict.own,
         prepared_millis=reused_from or runtime.clock.now_millis(),
         overwrites=overwrites,
-    )
-
-
-def veto_error(veto: Exception, location: str, batch_id: int, *, removed: bool) -> CommitVetoed:
-    """The error for a batch that `before_commit` refused. `removed` says that its files are gone."""
-    left = "its files were removed" if removed else "the files an earlier run had prepared stay for the next one"
-    return CommitVetoed(
-        f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, and {left}. "
-        "The batch comes again when the query is restarted.",
-        table=location,
-        batch=batch_id,
     )

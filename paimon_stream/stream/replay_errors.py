@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paimon_stream import errors
-from paimon_stream.commit.lost import LostFacts, lost_facts, lost_messages
+from paimon_stream.commit.lost import LostFacts, lost_facts
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot
@@ -95,12 +95,13 @@ class ReplayErrors(Refusals):
         """A batch that was committed above the base of its entry is not there, but others are."""
         above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
         users = ", ".join(sorted({repr(one.commit_user) for one in others}))
+        files = [file for message in entry.messages for file in message.new_files]
         self._lost(
             f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
             f"snapshots that stand there ({above}) user {users} made {others[0].id}"
             + (f" to {others[-1].id}" if len(others) > 1 else ""),
             entry.batch_id,
-            lost_messages(self.location, self.user, entry.batch_id, entry.messages),
+            LostFacts.of(self.location, self.user, entry.batch_id, files),
             by=others[0].commit_user,
         )
 

@@ -106,10 +106,8 @@ def warn_of_work_left(table: Table) -> None:
     somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
     begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other jobs, so there
     is no warning of these if it is on."""
-    options, of_a_job = (
-        table.options,
-        (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if table.options.value(opt.WRITE_ONLY) else (),
-    )
+    options = table.options
+    of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)
     left = [f"{one.key} = {options[one.key]} ({_LEFT_TO_OTHERS[one]})" for one in asked]
     if left:

@@ -20,7 +20,7 @@ from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, No
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import compacts
-from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, PaimonStreamError
+from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, CommitVetoed, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
@@ -31,12 +31,12 @@ from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.claims import Claims, RunFence
-from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
+from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
 from paimon_stream.stream.evidence import gather, journal_since, judge
 from paimon_stream.stream.identity import BatchSummary, WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
-from paimon_stream.stream.prepared import Note, journal_entry, veto_error
+from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
 from paimon_stream.table.journal import Journal
@@ -346,7 +346,9 @@ class StreamWriter:
             rows = with_rows(self._snapshots, verdict.snapshot)
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(rows))
             self._marks = self._identity.properties(batch.batch_id, batch.offsets_hash)
-            removed_files = remove_beside(self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime)
+            if dead := verdict.dead:
+                some, complete = snapshots_of_batch(self._snapshots, dead, verdict.snapshot)
+                removed_files = remove_dead_attempts(self.table, dead, some, self._runtime, complete=complete)
         self._memory = Memory(
             batch_id=batch.batch_id,
             own=own,
@@ -422,9 +424,16 @@ class StreamWriter:
         try:
             before_commit(messages)
         except Exception as veto:
-            if fresh := isinstance(verdict, Fresh):
+            left = "the files an earlier run had prepared stay for the next one"
+            if isinstance(verdict, Fresh):
                 self.discard(messages)
-            raise veto_error(veto, self._storage.location, batch_id, removed=fresh) from veto
+                left = "its files were removed"
+            raise CommitVetoed(
+                f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, "
+                f"and {left}. The batch comes again when the query is restarted.",
+                table=self._storage.location,
+                batch=batch_id,
+            ) from veto
 
     def _journals(self, entry: JournalEntry) -> bool:
         """Whether the attempt is recorded in the journal before it can be published."""

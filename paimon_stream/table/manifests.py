@@ -1,7 +1,7 @@
 """Manifests and manifest lists of one table: reading them, and writing new ones (format.md §4)."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -87,6 +87,13 @@ class ManifestStore:
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
         return decode_manifest(data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data))
+
+    def entries_of(self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter) -> Iterator[ManifestEntry]:
+        """The entries of these partitions in several manifests, in order. A manifest is read only if its statistics
+        allow one of them. Raises what `read_of` raises."""
+        for meta in metas:
+            if partitions.may_be_in(meta.partition_stats):
+                yield from self.read_of(meta, partitions)
 
     def index_entries(self, name: str | None) -> tuple[IndexManifestEntry, ...]:
         """The live index files of a snapshot, from the index manifest of that name; none if it has no such manifest.

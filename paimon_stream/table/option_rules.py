@@ -111,17 +111,14 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
 
 def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
     types = {one.name: one.type for one in schema.fields}
-    row_kind, time = options.get(opt.ROWKIND_FIELD.key, ""), options.get("record-level.time-field", "")
+    timed = "record-level.time-field"
+    row_kind, time = options.get(opt.ROWKIND_FIELD.key, ""), options.get(timed, "")
     expires = "record-level.expire-time" in options and schema.primary_keys
+    no_time = time and not (types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT))
     for key, name, wrong, why in (
         (opt.ROWKIND_FIELD.key, row_kind, row_kind and not types[row_kind].is_string, "is not STRING"),
-        (
-            "record-level.time-field",
-            time,
-            time and not (types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT)),
-            "is neither INT, BIGINT nor TIMESTAMP",
-        ),
-        ("record-level.time-field", time, expires and not time, "is needed by record-level.expire-time"),
+        (timed, time, no_time, "is neither INT, BIGINT nor TIMESTAMP"),
+        (timed, time, expires and not time, "is needed by record-level.expire-time"),
     ):
         if wrong:
             raise _wrong(key, name, f"which {why}. Name another column, or leave the option out.")
@@ -185,26 +182,15 @@ def tag_period(options: opt.Options) -> dt.timedelta:
 def _check_kind(schema: TableSchema, options: opt.Options) -> None:
     producer, tracked = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.ROW_TRACKING)
     keyed, first_row = bool(schema.primary_keys), options.value(opt.MERGE_ENGINE) == "first-row"
-    vectors = options.value(opt.DELETION_VECTORS)
+    vectors, expires = options.value(opt.DELETION_VECTORS), options.is_set(opt.PARTITION_EXPIRATION_TIME)
+    changelog, not_first = opt.CHANGELOG_PRODUCER, "does not work with the merge engine first-row"
     for option, wrong, why in (
-        (opt.CHANGELOG_PRODUCER, producer != "none" and not keyed, "needs a primary key"),
-        (
-            opt.CHANGELOG_PRODUCER,
-            first_row and producer not in ("none", "lookup"),
-            "does not work with the merge engine first-row",
-        ),
-        (
-            opt.CHANGELOG_PRODUCER,
-            producer == "full-compaction" and vectors,
-            "does not work with deletion-vectors.enabled",
-        ),
-        (opt.DELETION_VECTORS, first_row and vectors, "does not work with the merge engine first-row"),
+        (changelog, producer != "none" and not keyed, "needs a primary key"),
+        (changelog, first_row and producer not in ("none", "lookup"), not_first),
+        (changelog, vectors and producer == "full-compaction", "does not work with deletion-vectors.enabled"),
+        (opt.DELETION_VECTORS, vectors and first_row, not_first),
         (opt.SEQUENCE_FIELD, first_row and options.is_set(opt.SEQUENCE_FIELD), "does not work with first-row"),
-        (
-            opt.PARTITION_EXPIRATION_TIME,
-            options.is_set(opt.PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
-            "needs a partition key",
-        ),
+        (opt.PARTITION_EXPIRATION_TIME, expires and not schema.partition_keys, "needs a partition key"),
         (opt.DATA_EVOLUTION, options.value(opt.DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
         (opt.ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
         (opt.ROW_TRACKING, tracked and options.value(opt.BUCKET) != -1, "needs bucket = -1"),

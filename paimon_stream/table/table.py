@@ -137,9 +137,8 @@ def _external_roots(storage: Storage) -> frozenset[str]:
     found: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
-            with suppress(
-                errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature
-            ):  # whoever needs that schema reports it
+            # Whoever needs a schema that cannot be read reports it.
+            with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
                 found.update(external_roots(opt.Options(schemas.get(schema_id).options)))
     return frozenset(found)
 

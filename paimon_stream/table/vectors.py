@@ -49,18 +49,14 @@ class VectorIndex:
             for one in entry.file.deletions or ():
                 if one.data_file in names:
                     if one.data_file in found:
-                        raise self._unread(entry, f"hold a second one for {one.data_file}")
+                        snapshot, file = self.snapshot and self.snapshot.id, entry.file.file_name
+                        raise UnsupportedFeature(
+                            f"the deletion vectors in {file} of snapshot {snapshot} hold a second one for "
+                            f"{one.data_file}. Read the table with the engine that wrote it.",
+                            file=file,
+                        ).of_table(self.table.location)
                     found[one.data_file] = entry, one
         return found
-
-    def _unread(self, entry: IndexManifestEntry, why: str) -> UnsupportedFeature:
-        assert self.snapshot is not None
-        return UnsupportedFeature(
-            f"Snapshot {self.snapshot.id} of {self.table.location}: the deletion vectors in {entry.file.file_name} "
-            f"{why}. Read the table with the engine that wrote it.",
-            table=self.table.location,
-            file=entry.file.file_name,
-        )
 
 
 class IndexFiles:

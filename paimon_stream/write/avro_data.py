@@ -47,11 +47,6 @@ _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "
 # -- the schema ---------------------------------------------------------------------------------------
 
 
-def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
-    """The schema that Java writes into a data file with these columns."""
-    return _record("record", fields, namespace=_NAMESPACE)
-
-
 def _record(name: str, fields: Sequence[DataField], **more: str) -> dict[str, Any]:
     members = [_member(one.name, one.type, f"{name}_{one.name}") for one in fields]
     return {"type": "record", "name": name, **more, "fields": members}
@@ -217,7 +212,8 @@ class AvroDataFile(FileWriter):
         self._sync = hashlib.blake2b(path.encode(), digest_size=SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        schema = json.dumps(avro_schema(settings.fields), ensure_ascii=False, separators=(",", ":")).encode()
+        record = _record("record", settings.fields, namespace=_NAMESPACE)
+        schema = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         header = encode_header(schema, self._codec.codec, self._sync)
         self.started_by(lambda stream: stream.write(header))
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -25,14 +26,7 @@ from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
 from paimon_stream.write.file_stats import RowStats, merged
-from paimon_stream.write.output import (
-    CountingStream,
-    Dictionaries,
-    FileSettings,
-    FileWriter,
-    file_suffix,
-    format_option,
-)
+from paimon_stream.write.output import Dictionaries, FileSettings, FileWriter, file_suffix, format_option
 
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
@@ -199,21 +193,18 @@ class ParquetFile(FileWriter):
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
-
-        def start(stream: CountingStream) -> pq.ParquetWriter:
-            return pq.ParquetWriter(
-                stream,
-                settings.stored,
-                compression=settings.codec,
-                compression_level=settings.level,
-                use_dictionary=dictionary,
-                store_decimal_as_integer=True,
-                store_schema=False,
-                write_statistics=settings.bounded,
-                metadata_collector=footers,
-                **dict(settings.more),
-            )
-
+        start = partial(
+            pq.ParquetWriter,
+            schema=settings.stored,
+            compression=settings.codec,
+            compression_level=settings.level,
+            use_dictionary=dictionary,
+            store_decimal_as_integer=True,
+            store_schema=False,
+            write_statistics=settings.bounded,
+            metadata_collector=footers,
+            **dict(settings.more),
+        )
         self.writer = self.started_by(start)
 
     def put(self, rows: pa.Table) -> None:
