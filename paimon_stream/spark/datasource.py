@@ -32,8 +32,6 @@ NAME: Final = "paimon_stream"
 _OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location"))
 """Keys by which Spark passes on what was not said by `.option`."""
 
-_OF_WRITERS: Final = frozenset(("branch", "commit-user", "commit-identifier", "name", "checkpoint"))
-
 
 def register(spark: SparkSession) -> None:
     """Makes `format("paimon_stream")` known to the session, classic or Connect."""
@@ -63,11 +61,11 @@ class PaimonDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Appends the rows to the table, or replaces it."""
-        raise NotImplementedError
+        return _module("write").TableWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Appends each batch, or replaces the table by it."""
-        raise NotImplementedError
+        return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
 
 
 def _module(door: str) -> Any:
@@ -77,34 +75,29 @@ def _module(door: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read or write. `location` names the branch, too. `own` are those of the door itself, `table`
-    those of the table and the sink, `storage` those of the storage. `spark` are Spark's own."""
+    """The options of one read or write by whom they concern. `location` names the branch, too. `own` are those of the
+    door, and Spark's own; `table` those of the table and the sink."""
 
     location: str
-    own: Mapping[str, str] = field(default_factory=dict)
-    table: Mapping[str, str] = field(default_factory=dict)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    spark: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str]
+    table: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)
 
 
-def divided(options: Mapping[str, str], own: Iterable[str]) -> SourceOptions:
-    """The options by whom they concern. `own` are the keys of the door, in lower case. Spark passes all keys in lower
-    case. Raises `InvalidOption` if there is not exactly one path, and for keys that are not known."""
+def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
+    """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
+    there is not exactly one path, and for keys that are not known."""
     given = opt.lowered(options)
-    path = _path(given)
-    doors = {key: given.pop(key) for key in sorted({*own, "branch"}) if key in given}
-    spark = {key: given.pop(key) for key in _OF_SPARK if key in given}
+    path, known = _path(given), [*door, "branch"]
+    own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
     storage: dict[str, str] = {}
-    known = [*doors, *own]
     if (kind := KIND_OF.get(scheme_of(path))) is not None:
         theirs = options_for(store_location(path), given)
-        named = (key for key in given if key in theirs or key.startswith(PREFIXES[kind]))
-        storage = {key: given[key] for key in named if not key.startswith(opt.SINK_PREFIX)}
+        storage = {key: value for key, value in given.items() if key in theirs or key.startswith(PREFIXES[kind])}
         known += recommended_names(kind)
-    table = {key: value for key, value in given.items() if key not in storage}
+    table = {key: value for key, value in given.items() if key not in storage or key.startswith(opt.SINK_PREFIX)}
     opt.check_sink_options(table, beside=known)
-    location = str(with_branch(path, doors.pop("branch", None)))
-    return SourceOptions(location=location, own=doors, table=table, storage=storage, spark=spark)
+    return SourceOptions(location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage)
 
 
 def _path(given: Mapping[str, str]) -> str:
