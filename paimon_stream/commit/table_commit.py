@@ -111,13 +111,21 @@ class TableCommit:
         messages: tuple[CommitMessage, ...],
         numbering: Numbering | None,
         properties: Mapping[str, str] | None = None,
+        identifier: int | None = None,
     ) -> CommitReport:
-        """Publishes rows that were just written with this numbering, as a batch commit under this user.
-        Raises the errors of `commit`, and `SequenceConflict` if others have used these numbers meanwhile."""
-        seen = self._latest()
-        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, properties, renumber=True, numbering=numbering)
-        assert not isinstance(outcome, Superseded)  # batch commits are not looked for
-        return self._report(self._user, BATCH_IDENTIFIER, messages, outcome)
+        """Publishes rows that were just written with this numbering, as a batch commit under this user. With an
+        identifier it is safe to repeat, as for `overwrite`. Raises the errors of `commit`, and `SequenceConflict` if
+        others have used these numbers meanwhile."""
+        seen, checked = self._latest(), identifier is not None
+        if identifier is None:
+            identifier = BATCH_IDENTIFIER
+        elif (newest := self._newest_of_user(seen, identifier)) is not None and newest >= identifier:
+            return self._already(identifier)
+        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "checked": checked}
+        outcome = self._publish(identifier, messages, seen, properties, **more, force_snapshot=checked)
+        if isinstance(outcome, Superseded):
+            return self._superseded(identifier, outcome.snapshot)
+        return self._report(self._user, identifier, messages, outcome)
 
     def filter_and_commit(
         self,
@@ -231,10 +239,15 @@ class TableCommit:
             force_snapshot=planned.always,
         )
         if isinstance(outcome, Superseded):
-            if outcome.snapshot.commit_identifier == identifier:
-                return self._already(identifier, outcome.snapshot.id)
-            raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
+            return self._superseded(identifier, outcome.snapshot)
         return self._report(user, identifier, planned.messages, outcome)
+
+    def _superseded(self, identifier: int, snapshot: Snapshot) -> CommitReport:
+        """The report if somebody has published this identifier meanwhile. Raises `SharedCheckpoint` if it is a later
+        one."""
+        if snapshot.commit_identifier == identifier:
+            return self._already(identifier, snapshot.id)
+        raise self._refusals(identifier).shared_checkpoint(snapshot)
 
     def _report(
         self, user: str, identifier: int, messages: tuple[CommitMessage, ...], outcome: Published | Nothing

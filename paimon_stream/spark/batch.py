@@ -45,9 +45,9 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class Run:
     """One run of one query, as this sink sees it. `stateless` says whether the query is known to keep no
-    state; None before Spark was asked."""
+    state; None before Spark was asked. `done` is the newest batch that this process has finished."""
 
     run_id: str | None
     user: str
@@ -57,6 +57,7 @@ class _Run:
     plan: WritePlan = field(default_factory=WritePlan)
     cuts: Cuts = field(default_factory=Cuts)
     stateless: bool | None = None
+    done: int | None = None
 
     def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
         """Whether the driver may try to write this batch itself."""
@@ -89,41 +90,52 @@ class Runs:
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
-    _by_user: dict[str, _Run] = field(default_factory=dict)
+    _by_user: dict[str, Run] = field(default_factory=dict)
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
-        with self._reporting_failures(settings.location, batch_id):
+        with self.reporting_failures(settings.location, batch_id):
             batch_id = _taken_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)
             last = self._facts.get(settings.checkpoint)
             facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
-            run = self._by_user.pop(user, None)  # after a failed batch nothing is remembered
-            if run is not None and run.run_id != facts.run_id:
-                run.close()
-                run = None
-            if run is None:
-                table = load_table(settings.open_storage(), settings.options)
-                settings.check_mode(table)
-                _check_output_mode(facts, settings, table)
-                run = self._bind(facts, settings, user)
-            try:
-                report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
-            except BaseException:
-                run.close()
-                raise
-            self._by_user[user] = run
-            self.last_report = report
-            callback = () if settings.on_commit is None else (settings.on_commit,)
-            report_to_all((self.metrics.report, log_report, *callback), report)
-            run.maintain(report)
+            with self.run_of(facts, settings, user) as run:
+                self.finish(run, self._write(frame, batch_of(facts, batch_id), facts, run, settings), settings)
 
     @contextmanager
-    def _reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
+    def run_of(self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None) -> Iterator[Run]:
+        """The run of this query, if `after` is None or the newest batch that it has done here, else a new one. After a
+        batch that fails, nothing is remembered."""
+        run = self._by_user.pop(user, None)
+        if run is not None and (run.run_id != facts.run_id or after not in (None, run.done)):
+            run.close()
+            run = None
+        if run is None:
+            table = load_table(settings.open_storage(), settings.options)
+            settings.check_mode(table)
+            _check_output_mode(facts, settings, table)
+            run = self._bind(facts, settings, user)
+        try:
+            yield run
+        except BaseException:
+            run.close()
+            raise
+        self._by_user[user] = run
+
+    def finish(self, run: Run, report: CommitReport, settings: SinkSettings) -> None:
+        """Notes and reports what became of a batch, and does what follows it."""
+        run.done = report.identifier
+        self.last_report = report
+        callback = () if settings.on_commit is None else (settings.on_commit,)
+        report_to_all((self.metrics.report, log_report, *callback), report)
+        run.maintain(report)
+
+    @contextmanager
+    def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
         """Keeps, counts and logs the error of a failed batch, and raises it without the frames in between. The log has
         one line of it, because Spark and py4j surround each error with a hundred lines of their own."""
         try:
@@ -137,7 +149,7 @@ class Runs:
             raise error from raised.__cause__
         self.last_error = None
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
         identity = WriterIdentity(
             user=user,
             query_id=facts.query_id,
@@ -158,10 +170,10 @@ class Runs:
         compaction = (
             None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
         )
-        return _Run(run_id=facts.run_id, user=user, writer=writer, after_commit=after_commit, compaction=compaction)
+        return Run(run_id=facts.run_id, user=user, writer=writer, after_commit=after_commit, compaction=compaction)
 
     def _write(
-        self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: _Run, settings: SinkSettings
+        self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: Run, settings: SinkSettings
     ) -> CommitReport:
         writer = run.writer
         phases: dict[str, float] = {}
@@ -187,7 +199,7 @@ class Runs:
                 verdict = writer.again(verdict)
         return report
 
-    def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: _Run) -> tuple[CommitMessage, ...]:
+    def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: Run) -> tuple[CommitMessage, ...]:
         """Writes the rows of the batch. Nothing is published except, if that is allowed, the schema that the
         rows need."""
         writer = run.writer
@@ -254,7 +266,7 @@ def _taken_batch_id(batch_id: int) -> int:
     )
 
 
-def _batch(facts: QueryFacts, batch_id: int) -> Batch:
+def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyspark
 from pyspark import TaskContext
 
-from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 from paimon_stream.write.row_kinds import Operations
@@ -108,7 +108,8 @@ class WriteTask:
     """Writes the rows of one task, in Python beside an executor.
 
     `attempts` is how often Spark tries a task. `packed` says that the rows come as packets. The other fields
-    are for tables with a primary key, as for `write_keyed_task`.
+    are for tables with a primary key, as for `write_keyed_task`. Where several tasks may write to one bucket, each has
+    `numbers` sequence numbers of its own, in the order of the tasks.
     """
 
     spec: WriteSpec
@@ -117,6 +118,7 @@ class WriteTask:
     first_sequence: int = 0
     is_sorted: bool = False
     operations: Operations | None = None
+    numbers: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs the task. Returns its answer in the form that Spark expects."""
@@ -127,13 +129,19 @@ class WriteTask:
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> TaskResult | TaskFailure:
         """What this attempt wrote for this partition, or why the task must not be tried again. Raises
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
-        row_bytes = 0  # the largest mean row size of a batch, at least 1
+        row_bytes = rows = 0  # the largest mean row size of a batch, at least 1
 
         def measured() -> Iterator[pa.RecordBatch]:
-            nonlocal row_bytes
+            nonlocal row_bytes, rows
             for batch in unpack(batches) if self.packed else batches:
                 if batch.num_rows:
                     row_bytes = max(row_bytes, 1, batch.nbytes // batch.num_rows)
+                rows += batch.num_rows
+                if self.numbers is not None and rows > self.numbers:
+                    raise UnsupportedFeature(
+                        f"partition {partition} of the DataFrame has more than {self.numbers:,} rows, the most that "
+                        "one task may write here. Nothing was published. Spread them: .repartition(n) before writing."
+                    ).of_table(self.spec.storage.location)
                 yield batch
 
         try:
@@ -149,7 +157,9 @@ class WriteTask:
         if not self.spec.schema.primary_keys:
             return write_task(self.spec, batches)
         first = self.first_sequence
-        if self.spec.assigners > 1:  # several tasks may write older keys of a bucket, but never the same key
+        if self.numbers is not None:
+            first += partition * self.numbers
+        elif self.spec.assigners > 1:  # several tasks may write older keys of a bucket, but never the same key
             first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
             self.spec, batches, first_sequence=first, is_sorted=self.is_sorted, operations=self.operations

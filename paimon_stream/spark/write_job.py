@@ -107,15 +107,16 @@ def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
     return WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
 
 
-def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Written:
-    """What all tasks wrote, in the order of Spark's partitions.
+def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True) -> Written:
+    """What all tasks wrote, in the order of Spark's partitions. `gathered` says that all rows of a bucket of a table
+    with a primary key must have come to one task.
 
     If a task failed, the files of the other tasks are removed, and its error is raised.
     """
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
-    trouble = _failure(answers, table)
+    trouble = _failure(answers, table, gathered=gathered)
     if trouble is not None:
         remove_files(table.storage, data_files(table.layout, messages))
         raise trouble
@@ -141,7 +142,7 @@ def is_local(master: str | None) -> bool:
     return _LOCAL.fullmatch(master or "") is not None
 
 
-def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
+def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered: bool) -> PaimonStreamError | None:
     errors = [answer.error for answer in answers if isinstance(answer, TaskFailure)]
     if errors:
         first, *others = errors
@@ -149,7 +150,7 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
         return with_total(first, invalid) if isinstance(first, InvalidData) else first
     twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
     if not twice:
-        return _torn_bucket(answers, table) if table.schema.primary_keys else None
+        return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
     return PaimonStreamError(
         f"Spark returned more than one result for partitions {twice} of a write to {table.location}, so rows "
         "would be in the table twice. Nothing was published. Restart the query; if it happens again, turn "

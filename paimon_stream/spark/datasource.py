@@ -1,0 +1,116 @@
+"""The data source of Spark, `format("paimon_stream")`: which tables its options name, and its readers and writers.
+
+docs/spark-format.md says how it is used, docs/architecture.md ("Doors of Spark") how Spark calls it. Needs Spark 4.0.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from paimon_stream import options as opt
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.extras import require
+from paimon_stream.options.store_names import recommended_names
+from paimon_stream.options.store_options import PREFIXES
+from paimon_stream.storage.branch import with_branch
+from paimon_stream.storage.location import KIND_OF, scheme_of, store_location
+from paimon_stream.storage.store_sources import options_for
+
+require("pyspark.sql", "spark", "PaimonDataSource")
+try:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+except ImportError:
+    raise UnsupportedFeature(
+        'format("paimon_stream") needs pyspark 4.0 or later: earlier versions have no data sources in Python. Use '
+        "PaimonSink with foreachBatch for streams, and PaimonTable.append and overwrite for other DataFrames."
+    ) from None
+
+NAME: Final = "paimon_stream"
+
+_OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location"))
+"""Keys by which Spark passes on what was not said by `.option`."""
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("paimon_stream")` known to the session, classic or Connect."""
+    spark.dataSource.register(PaimonDataSource)
+
+
+class PaimonDataSource(DataSource):  # type: ignore[misc]
+    """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`.
+
+    >>> register(spark)  # doctest: +SKIP
+    >>> writer = orders.writeStream.format("paimon_stream")  # doctest: +SKIP
+    >>> writer.option("checkpointLocation", "/data/checkpoints/orders").start("/data/shop.db/orders")  # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format()`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns of the table, for a reader."""
+        return _module("read").schema_of(dict(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a snapshot of the table."""
+        return _module("read").reader_of(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Appends the rows to the table, or replaces it."""
+        return _module("write").TableWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Appends each batch, or replaces the table by it."""
+        return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
+
+
+def _module(door: str) -> Any:
+    """Loaded when it is needed: a worker of Spark that reads needs nothing of writing."""
+    return require(f"paimon_stream.spark.datasource_{door}", "spark", f'format("{NAME}")')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read or write by whom they concern. `location` names the branch, too. `own` are those of the
+    door, and Spark's own; `table` those of the table and the sink."""
+
+    location: str
+    own: Mapping[str, str]
+    table: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)
+
+
+def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
+    """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
+    there is not exactly one path, and for keys that are not known."""
+    given = opt.lowered(options)
+    path, known = _path(given), [*door, "branch"]
+    own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
+    storage: dict[str, str] = {}
+    if (kind := KIND_OF.get(scheme_of(path))) is not None:
+        theirs = options_for(store_location(path), given)
+        storage = {key: value for key, value in given.items() if key in theirs or key.startswith(PREFIXES[kind])}
+        known += recommended_names(kind)
+    table = {key: value for key, value in given.items() if key not in storage or key.startswith(opt.SINK_PREFIX)}
+    opt.check_sink_options(table, beside=known)
+    return SourceOptions(location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage)
+
+
+def _path(given: Mapping[str, str]) -> str:
+    if "paths" in given:
+        raise InvalidOption(
+            f"paimon_stream was given several paths, {given['paths'][:200]}. Give the folder of one table.",
+            option="path",
+        )
+    if not given.get("path", "").strip():
+        raise InvalidOption(
+            "paimon_stream was given no path. Name the table's folder: .start(location), .save(location) or "
+            ".load(location). In SQL, use CREATE TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of "
+            "Spark's catalog, saveAsTable and writeTo do not pass on their options.",
+            option="path",
+        )
+    return given["path"]

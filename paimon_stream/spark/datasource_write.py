@@ -1,0 +1,144 @@
+"""Writes rows by `format("paimon_stream")`: the writers, and what each task does.
+
+Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to know is found out
+then, and travels along. Spark commits in another process, for a stream with a writer made anew. Both are in
+datasource_commit.py, which no worker loads. docs/architecture.md ("Doors of Spark") has the whole picture.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from paimon_stream.errors import IdentityUnknown
+from paimon_stream.extras import require
+from paimon_stream.spark.tasks import WriteTask, settle
+from paimon_stream.write.result import encode_result
+
+_IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
+"""Local properties of Spark that name query, run and batch of a task."""
+
+_PLANS: Final = "pyspark.sql.worker.write_into_data_source"
+"""A module of the processes in which Spark plans a write."""
+
+
+Numbers: TypeAlias = tuple[int, int | None, str] | None
+"""The first sequence number, with id and nonce of the snapshot at which it was found; None if rows get no numbers."""
+
+Basis: TypeAlias = tuple[str, int, Numbers]
+"""What a commit needs to know of the plan: the digest of the table, its time in epoch milliseconds, the numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is known of a batch before its tasks begin.
+
+    `columns` are those of the rows that become the columns `names`, None for one that they lack. In `user`, the commit
+    user, `{}` stands for the query id. `recent` has the newest batch of each stream among the last snapshots, by commit
+    user and query id.
+    """
+
+    task: WriteTask
+    columns: tuple[str | None, ...]
+    names: tuple[str, ...]
+    user: str
+    recent: Mapping[tuple[str, str | None], int]
+    basis: Basis
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows in the table's columns, NULL where they lack one. Types are converted when rows are written."""
+        for batch in batches:
+            made = [pa.nulls(batch.num_rows) if name is None else batch.column(name) for name in self.columns]
+            yield pa.RecordBatch.from_arrays(made, names=list(self.names))
+
+
+@dataclass(frozen=True)
+class Answer(WriterCommitMessage):  # type: ignore[misc]
+    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, and in a stream the ids of query, run
+    and batch. The result is None if the batch is in the table already, so that no file was written."""
+
+    result: bytes | None
+    basis: Basis
+    ids: tuple[str, str, int] | None
+
+
+Answers: TypeAlias = Sequence[Answer | None]
+
+
+class _RowWriter:
+    """A writer as it is planned, and as it runs in tasks. `options` are as Spark passes them."""
+
+    is_stream = False
+
+    def __init__(self, options: dict[str, str], columns: st.StructType, overwrite: bool) -> None:
+        self._given = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
+        self._columns = columns
+        self._plan: Plan | None = None
+        _driver().settings_of(**self._given)
+        if _PLANS in sys.modules:
+            self._planned()  # here Spark shows an error whole, but where it pickles a writer only in one line
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._planned()  # once: Spark pickles each writer twice
+        return vars(self)
+
+    def _planned(self) -> Plan:
+        if self._plan is None:
+            self._plan = _driver().plan(self._columns, **self._given)
+        return self._plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task. A failure that Spark need not try again is an answer, too, so that `commit`
+        removes what the other tasks have written. Raises `Unavailable`, `IdentityUnknown`."""
+        context, plan = settle(), self._planned()
+        task, ids = plan.task, None
+        if self.is_stream:
+            query_id, run_id, batch = map(context.getLocalProperty, _IDS)
+            if not (query_id and run_id and batch):
+                raise IdentityUnknown(
+                    "Spark does not tell its tasks which batch they write, so a replay could not be recognised. "
+                    "Nothing was published. Use PaimonSink with foreachBatch."
+                ).of_table(task.spec.storage.location)
+            ids, user = (query_id, run_id, int(batch)), plan.user.replace("{}", query_id)
+            if plan.recent.get((user, query_id)) == int(batch):
+                for _ in iterator:  # state stores have to see their rows
+                    pass
+                return Answer(None, plan.basis, ids)
+            task = replace(task, spec=replace(task.spec, user=user))
+        made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
+        return Answer(encode_result(made), plan.basis, ids)
+
+
+def _driver() -> Any:
+    return require("paimon_stream.spark.datasource_commit", "spark", "A write")
+
+
+class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
+    """Appends a DataFrame, or replaces the table by it."""
+
+    def commit(self, messages: Answers) -> None:
+        """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
+        _driver().commit_rows(self._planned(), messages, **self._given)
+
+    def abort(self, messages: Answers) -> None:
+        """Removes the files of a write that was never committed."""
+        _driver().abort(messages, **self._given)
+
+
+class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
+    """Appends each batch of a query, or replaces the table by it. For Spark 4.0 only
+    a `DataSourceArrowWriter` takes Arrow."""
+
+    is_stream = True
+
+    def commit(self, messages: Answers, batchId: int) -> None:
+        """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
+        _driver().commit_batch(messages, batchId, **self._given)
+
+    def abort(self, messages: Answers, batchId: int) -> None:
+        """Removes the files of a batch that was never committed."""
+        _driver().abort(messages, **self._given)
