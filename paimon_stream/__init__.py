@@ -10,17 +10,29 @@ if _typing.TYPE_CHECKING:
     from paimon_stream.api.table import PaimonTable
     from paimon_stream.commit.report import CommitReport
     from paimon_stream.format.commit_message import CommitMessage
+    from paimon_stream.spark.datasource import PaimonDataSource, register
     from paimon_stream.spark.sink import PaimonSink
 
-__all__ = ["CommitMessage", "CommitReport", "PaimonSink", "PaimonTable", "__version__", "errors"]
+__all__ = [
+    "CommitMessage",
+    "CommitReport",
+    "PaimonDataSource",
+    "PaimonSink",
+    "PaimonTable",
+    "__version__",
+    "errors",
+    "register",
+]
 
 # Loaded when first used: executors import parts of this package in every Python worker, and they need neither
 # the committer nor Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",
+    "PaimonDataSource": "paimon_stream.spark.datasource",
     "PaimonSink": "paimon_stream.spark.sink",
     "PaimonTable": "paimon_stream.api.table",
+    "register": "paimon_stream.spark.datasource",
 }
 
 

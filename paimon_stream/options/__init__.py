@@ -25,4 +25,5 @@ from paimon_stream.options.option import Option as Option
 from paimon_stream.options.option import Options as Options
 from paimon_stream.options.option import boolean as boolean
 from paimon_stream.options.option import folded as folded
+from paimon_stream.options.option import lowered as lowered
 from paimon_stream.options.store_names import is_secret as is_secret

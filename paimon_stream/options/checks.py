@@ -61,7 +61,7 @@ def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
     return tuple(one for one in vars(module).values() if isinstance(one, Option))
 
 
-def check_sink_options(given: Mapping[str, str]) -> None:
+def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
     """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that does) or
     do not parse. Checks the other options as `check_table_options` does."""
     keys, known = [option.key for option in sink_options()], _by_name(sink_options())
@@ -74,12 +74,13 @@ def check_sink_options(given: Mapping[str, str]) -> None:
             raise InvalidOption(
                 f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.", option=key, value=value
             )
-    check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
+    check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)}, beside)
 
 
-def check_table_options(given: Mapping[str, str]) -> None:
+def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
     """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table options that
-    do not parse. Warns of unknown options, and of aliases that Paimon itself does not know."""
+    do not parse. Warns of unknown options, and of aliases that Paimon itself does not know. With `beside`, the keys
+    that may be given in addition, an unknown option is an error."""
     keys, known = [option.key for option in table_options()], _by_name(table_options())
     ours = {option.key for option in sink_options()}
     for key, value in lowered(given).items():
@@ -103,6 +104,8 @@ def check_table_options(given: Mapping[str, str]) -> None:
                 text = f"Option {key!r} is read as {known[key].key!r}. Paimon itself knows only the latter."
                 warnings.warn(text, stacklevel=_CALLER)
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
+            if beside is not None:
+                raise InvalidOption(f"{_unknown(key, (*keys, *beside))} Nothing was written or read.", option=key)
             text = f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here."
             warnings.warn(text, stacklevel=_CALLER)
 

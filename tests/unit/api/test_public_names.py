@@ -32,26 +32,31 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
     assert set(paimon_stream.__all__) == {
         "CommitMessage",
         "CommitReport",
+        "PaimonDataSource",
         "PaimonSink",
         "PaimonTable",
         "__version__",
         "errors",
+        "register",
     }
 
 
 def test_nothing_else_leaks_from_the_package() -> None:
     names = {*vars(paimon_stream), *dir(paimon_stream)}
     public = {
-        name for name in names if not name.startswith("_") and not isinstance(getattr(paimon_stream, name), ModuleType)
+        name for name in names if not name.startswith("_") and not isinstance(vars(paimon_stream).get(name), ModuleType)
     }
     assert public == set(paimon_stream.__all__) - {"errors", "__version__"}
 
 
 def test_every_module_has_a_docstring_and_the_names_that_it_lists() -> None:
     without_spark = importlib.util.find_spec("pyspark") is None
+    without_sources = without_spark or importlib.util.find_spec("pyspark.sql.datasource") is None
     without_click = None in map(importlib.util.find_spec, ("click", "rich"))
     for name in MODULES:
         if without_spark and name.startswith("paimon_stream.spark."):
+            continue
+        if without_sources and name.startswith("paimon_stream.spark.datasource"):
             continue
         if without_click and name.startswith("paimon_stream.cli."):
             continue
@@ -100,3 +105,16 @@ def test_without_pyspark_the_sink_names_the_extra_to_install() -> None:
     )
     assert done.stdout.startswith("spark "), done.stdout + done.stderr
     assert "run pip install '.[spark]'" in done.stdout
+
+
+def test_without_pyspark_or_with_an_old_one_the_data_source_names_the_cure() -> None:
+    code = (
+        "import sys; sys.modules[{missing!r}] = None\n"
+        "import paimon_stream\n"
+        "try: paimon_stream.PaimonDataSource\n"
+        "except paimon_stream.errors.ConfigError as error: print(type(error).__name__, error)\n"
+    )
+    assert run(code.format(missing="pyspark")).stdout.startswith("MissingExtra ")
+    pytest.importorskip("pyspark.sql", reason="needs pyspark")
+    told = run(code.format(missing="pyspark.sql.datasource")).stdout
+    assert told.startswith("UnsupportedFeature ") and "PaimonSink" in told
