@@ -6,15 +6,16 @@ from typing import Any
 from paimon_stream.errors import MissingExtra
 
 
-def require(module: str, extra: str, needed_for: str) -> Any:
+def require(module: str, extra: str | None, needed_for: str) -> Any:
     """Imports the module now and returns it. Raises `MissingExtra`, which says what to install, if the module is
-    missing. Type checkers see `Any`."""
+    missing: an extra of this package, or the module itself (None). Type checkers see `Any`."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:
+        cure = f"paimon-stream with its extra {extra!r}: in a checkout of it, run pip install '.[{extra}]'"
         raise MissingExtra(
-            f"{needed_for} needs {missing.name or module}, which is not installed. Install paimon-stream "
-            f"with its extra {extra!r}: in a checkout of it, run pip install '.[{extra}]'",
+            f"{needed_for} needs {missing.name or module}, which is not installed. Install "
+            f"{cure if extra else f'it: run pip install {module}'}",
             module=module,
             extra=extra,
         ) from None

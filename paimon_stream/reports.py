@@ -2,13 +2,16 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from html import escape
 from typing import Any, ClassVar, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Called with what is being done, how much of it is done, and how much there is in all (None: unknown)."""
 
+_MILLIS: Final = dt.timedelta(milliseconds=1)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -47,6 +50,28 @@ def size(bytes_: int, least: str = "B") -> str:
     while scaled >= 1024 and unit < len(_UNITS):
         scaled, unit = scaled / 1024, unit + 1
     return f"{bytes_} {least}" if unit == 0 else f"{scaled:.1f} {_UNITS[unit - 1]}"
+
+
+def iso(millis: int | None) -> str | None:
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for a time that
+    no calendar date can express."""
+    if millis is None:
+        return None
+    try:
+        return (_EPOCH + millis * _MILLIS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return None
+
+
+def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A small table in HTML for notebooks; all texts are escaped, None is empty."""
+
+    def line(cells: Sequence[object], tag: str) -> str:
+        texts = (escape("" if one is None else f"{one:,}" if isinstance(one, int) else str(one)) for one in cells)
+        return f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in texts)}</tr>"
+
+    body = "".join(line(one, "td") for one in rows)
+    return f"<p>{escape(title)}</p><table><thead>{line(header, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def count(number: int, noun: str) -> str:

@@ -150,6 +150,7 @@ def _write_files(
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
     """An empty batch, so that the columns and types are checked even if there are no rows; then the rows. They must
     have the column that says what each does."""
+    rows = _of_frame(table, rows)
     match rows:
         case pa.Table():
             batches: Iterable[pa.RecordBatch] = rows.to_batches(max_chunksize=_BATCH_ROWS)
@@ -159,13 +160,36 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
             batches = rows
         case _:
             raise errors.IncompatibleSchema(
-                "rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or RecordBatchReader, not as "
+                "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
+                "RecordBatchReader, not as "
                 f"{type(rows).__name__}. Nothing was written."
             ).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
     yield from batches
+
+
+def _of_frame(table: Table, rows: Any) -> Any:
+    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. NaN of pandas is NULL. Raises
+    `InvalidData` for a column of pandas whose values have no common type."""
+    library = type(rows).__module__.partition(".")[0]
+    if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
+        return rows
+    if library == "polars":
+        return rows.to_arrow()
+    types = {one.name: arrow_type(one.type) for one in table.schema.fields}
+    names, columns = list(map(str, rows.columns)), []
+    for place, name in enumerate(names):
+        series, wanted = rows.iloc[:, place], types.get(name, pa.null())
+        try:
+            # pandas has whole numbers with NULL as floats, and nested values as Python objects
+            exact = pa.types.is_nested(wanted) or (pa.types.is_integer(wanted) and series.dtype.kind == "f")
+            columns.append(pa.Array.from_pandas(series, type=wanted if exact else None))
+        except (pa.ArrowException, OverflowError) as why:
+            text = f"column {name!r} cannot be converted: {str(why).splitlines()[0].rstrip('.')}. Nothing was written."
+            raise errors.InvalidData(text, column=name).of_table(table.location) from None
+    return pa.Table.from_arrays(columns, names=names)
 
 
 def _completed(

@@ -3,7 +3,7 @@
 Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Mar
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
-from paimon_stream.reports import Report
+from paimon_stream.reports import Report, count, html_table, iso
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
 from paimon_stream.stream.identity import NO_SUMMARY, BatchSummary
 from paimon_stream.table.layout import Layout
@@ -110,6 +110,56 @@ class Writer:
     last_millis: int | None = None
     watermark: int | None = None
     last_story: BatchSummary = NO_SUMMARY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream,
+    None for a batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query
+    made it, and `batch` sums up what it added; their values are None if another engine made it."""
+
+    id: int
+    time: str
+    kind: str
+    user: str
+    identifier: int | None
+    rows_added: int
+    rows: int
+    marks: Marks
+    batch: BatchSummary
+
+
+class History(tuple[HistoryEntry, ...]):
+    """Snapshots, the newest first; a table in notebooks."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, snapshots: Iterable[Snapshot]) -> "History":
+        """The history of these snapshots, which are in ascending order."""
+        return cls(
+            HistoryEntry(
+                id=one.id,
+                time=iso(one.time_millis) or "",
+                kind=one.commit_kind.value,
+                user=one.commit_user,
+                identifier=None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier,
+                rows_added=one.delta_record_count,
+                rows=one.total_record_count,
+                marks=Marks.of(own_properties(one)),
+                batch=BatchSummary.of(own_properties(one)),
+            )
+            for one in reversed(tuple(snapshots))
+        )
+
+    def __repr__(self) -> str:
+        """How many there are, and the newest."""
+        newest = f", the newest {self[0].id} of {self[0].time}" if self else ""
+        return f"History({count(len(self), 'snapshot')}{newest})"
+
+    def _repr_html_(self) -> str:
+        names = ("id", "time", "kind", "user", "identifier", "rows_added", "rows")
+        return html_table(repr(self), names, ([getattr(one, name) for name in names] for one in self))
 
 
 def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -117,6 +118,9 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if self.primary_keys:
             parts.append(f"primary key {', '.join(self.primary_keys)}")
         return f"PaimonTable({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.schema._repr_html_()}"
 
 
 def described_columns(schema: Any) -> tuple[DataField, ...]:

@@ -5,16 +5,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from paimon_stream.api.inspection import TableFile, table_file
+from paimon_stream.api.inspection import History, TableFile, table_file
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.errors import naming
+from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import PARTITION_DEFAULT_NAME
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
-from paimon_stream.read.scan import find_snapshot, plan_scan
+from paimon_stream.read.scan import Scan, find_snapshot, plan_scan
+from paimon_stream.runtime import system
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
@@ -32,6 +35,11 @@ class TableReading(LoadedTable):
         """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._storage)
         return tuple(filter(None, map(store.find, store.ids())))
+
+    def history(self) -> History:
+        """All snapshots that exist, newest first, with what is known of the batches that made them. Raises
+        `CorruptMetadata`, `StorageError`."""
+        return History.of(self.snapshots())
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
@@ -75,23 +83,75 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None = None,
         *,
         tag: str | None = None,
+        timestamp: Moment | None = None,
+        filter: Any = None,
     ) -> pa.Table:
-        """Reads all rows of a snapshot into memory. Without a snapshot id or a tag it reads the newest one.
+        """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that is not younger than
+        `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any of these, of the newest of all.
 
         `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a
         value is a Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns
-        left out may have any value. If a snapshot or tag is given, the columns are those of the table then.
+        left out may have any value. If a snapshot, tag or time is given, the columns are those of the table then.
+        `filter` is a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are
+        returned, and files are left out where partitions and statistics show that they have none (docs/reading.md).
 
         For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by
         key within a bucket.
 
         Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
-        `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another type and for
+        `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`, `tag` and `timestamp`,
+        `InvalidData` for a partition value of another type, a value that `filter` cannot be computed for, and for
         deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
-        with naming(self.location):
-            scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
-        return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
+        return _table(self._scan(snapshot_id, columns, partition, tag, timestamp, filter))
+
+    def to_pandas(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: Moment | None = None,
+        filter: Any = None,
+    ) -> Any:
+        """The rows of `to_arrow` as a `pandas.DataFrame`, as Arrow converts them. Raises also `MissingExtra`."""
+        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        require("pandas", None, "PaimonTable.to_pandas")
+        return _table(scan).to_pandas()
+
+    def to_polars(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: Moment | None = None,
+        filter: Any = None,
+    ) -> Any:
+        """The rows of `to_arrow` as a `polars.DataFrame`. Raises also `MissingExtra`."""
+        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        return require("polars", None, "PaimonTable.to_polars").from_arrow(_table(scan))
+
+    def to_duckdb(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: Moment | None = None,
+        filter: Any = None,
+        connection: Any = None,
+    ) -> Any:
+        """The rows of `to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also
+        `MissingExtra`."""
+        if connection is not None and "duckdb" not in type(connection).__module__:
+            raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")
+        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
+        return duckdb.from_arrow(_table(scan), connection=connection or duckdb.default_connection())
 
     def to_batches(
         self,
@@ -100,6 +160,8 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None = None,
         *,
         tag: str | None = None,
+        timestamp: Moment | None = None,
+        filter: Any = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
@@ -108,6 +170,15 @@ class TableReading(LoadedTable):
         Errors in the arguments are raised at once, errors of a data file when that file is read.
         """
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
+        return read_batches(self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows)
+
+    def _scan(self, snapshot_id: Any, columns: Any, partition: Any, tag: Any, timestamp: Any, filter: Any) -> Scan:
         with naming(self.location):
-            scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
-        return read_batches(scan, batch_rows)
+            if timestamp is not None:
+                timestamp = moment_millis(timestamp, "timestamp", self.location, system().clock.now_millis())
+            what = {"columns": columns, "partition": partition, "filter": filter}
+            return plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, **what)
+
+
+def _table(scan: Scan) -> pa.Table:
+    return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))

@@ -27,8 +27,9 @@ class TableWriting(LoadedTable):
         operation_mapping: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Appends the rows of a Spark DataFrame (not a streaming one), or of a `pyarrow.Table`, `RecordBatch`
-        or `RecordBatchReader`, in one snapshot. Without rows there is no snapshot.
+        """Appends the rows of a Spark DataFrame (not a streaming one), of a `pyarrow.Table`, `RecordBatch` or
+        `RecordBatchReader`, or of a DataFrame of pandas (its index is left out, NaN is NULL) or polars, in one
+        snapshot. Without rows there is no snapshot.
 
         Columns match by name. The table's newest schema and options apply. This is a batch commit: if you repeat it, a
         table without a primary key has the rows twice. In a table with a primary key, each row replaces the row with
@@ -97,8 +98,9 @@ class TableWriting(LoadedTable):
         append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
 
         `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) & pc.field("name").is_null()`. A row
-        for which it is NULL stays. Rows that others append meanwhile stay, too. Files are read only in partitions that
-        may have such rows, and only the columns that `where` names. Compactions leave deleted rows out of new files.
+        for which it is NULL stays. Rows that others append meanwhile stay, too. Files are read only
+        where partitions and statistics allow such rows, and only the columns that `where` names. Compactions leave
+        deleted rows out of new files.
 
         Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do not fit,
         `UnsupportedFeature` for other tables, `InvalidData` for a value that `where` cannot be computed for,

@@ -8,21 +8,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from paimon_stream.reports import count as count
+from paimon_stream.reports import iso as iso
 from paimon_stream.reports import size as size
-
-_MILLIS: Final = dt.timedelta(milliseconds=1)
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-
-
-def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for a time that
-    no calendar date can express."""
-    if millis is None:
-        return None
-    try:
-        return (_EPOCH + millis * _MILLIS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return None
 
 
 def moment(millis: int | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.json_text import integer, optional_text, parse_json, understanding
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
+from paimon_stream.reports import html_table
 
 VERSION: Final = 3
 
@@ -27,6 +28,18 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = VERSION
+
+    def __repr__(self) -> str:
+        """The id and the columns, in one line."""
+        return f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"
+
+    def _repr_html_(self) -> str:
+        keys = self.primary_keys, self.partition_keys
+        rows = [
+            (one.name, one.type, " ".join("✓" if one.name in some else "" for some in keys), one.description)
+            for one in self.fields
+        ]
+        return html_table(f"Schema {self.id}", ("Column", "Type", "Key, partition", "Description"), rows)
 
     @property
     def field_names(self) -> tuple[str, ...]:

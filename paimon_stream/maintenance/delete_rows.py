@@ -115,16 +115,10 @@ class _Plan:
 
     @classmethod
     def of(cls, table: Table, where: Any, progress: Progress) -> "_Plan":
-        """Reads the condition's columns of all files in partitions that may have such rows."""
+        """Reads the condition's columns of all files that may have such rows."""
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
-        scan = plan_scan(table)
-        values = {one.partition: table.layout.partition_values(one.partition) for one in scan.files}
-        keys = table.schema.partition_keys
-        chosen = {
-            row for row, of in values.items() if predicate.may_hold(dict(zip(keys, of, strict=True)), table.schema)
-        }
-        scan = replace(scan, files=tuple(one for one in scan.files if one.partition in chosen))
+        scan = replace(plan_scan(table, filter=where), where=None)
         size, done, marked = sum(one.file.file_size for one in scan.files), 0, {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:

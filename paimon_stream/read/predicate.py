@@ -1,8 +1,14 @@
-"""A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides."""
+"""A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
 
-from collections.abc import Mapping
+An expression cannot be looked into. What is known of rows is told to Arrow as the guarantee of a dataset's fragment,
+and Arrow says in which fragments no row can fulfil the condition (docs/architecture.md, "Conditions").
+"""
+
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from operator import and_
 from typing import Any, Final
 
@@ -10,15 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions
+from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField
+from paimon_stream.format.stats import ColumnStats
+from paimon_stream.format.types import DataField, TypeRoot
 
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
+_UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
 _POSITION: Final = "\0position"  # no column of a table has this name
+_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_MOST_SPLIT: Final = 3
+
+Known = tuple[Mapping[str, ColumnStats], int | None]
+"""What is known of some rows: the statistics of columns, and how many rows there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +45,61 @@ class Predicate:
     _table: pa.Schema
 
     @classmethod
-    def of(cls, where: Any, schema: TableSchema, table: str) -> "Predicate":
+    def of(cls, where: Any, schema: TableSchema, table: str, name: str = "where") -> "Predicate":
         """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do
-        not fit. `table` is for messages."""
+        not fit. `table` and `name`, that of the argument, are for messages."""
         if not isinstance(where, pc.Expression):
             raise InvalidOption(
-                f"where is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option="where"
+                f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option=name
             ).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
         try:
             empty.filter(where)
         except _REFUSALS as why:
+            unknown = _UNKNOWN.match(str(why))
+            text = _first_line(why)
+            if unknown:
+                text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
             raise IncompatibleSchema(
-                f"the condition {where} does not fit the columns: {str(why).splitlines()[0].rstrip('.')}."
+                f"the condition {where} does not fit the columns: {text}.",
+                **({"column": unknown[1]} if unknown else {}),
             ).of_table(table) from None
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
-    def may_hold(self, values: Mapping[str, Any], schema: TableSchema) -> bool:
-        """Whether rows of a partition can fulfil it. `values` are those of the partition columns, in their
-        internal form."""
-        known = [
-            pc.field(name).is_null()
-            if value is None
-            else pc.field(name) == value_scalar(value, schema.field(name).type)
-            for name, value in values.items()
-            if value == value  # nothing is known of NaN
-        ]
-        if not known:
-            return True
+    def possible(self, pieces: Iterable[Known]) -> list[bool]:
+        """For each of these sets of rows, whether one of them can fulfil the condition; True in doubt."""
         import pyarrow.dataset as ds  # imports pandas
+        from pyarrow.fs import LocalFileSystem
 
-        kind = ds.ParquetFileFormat()
-        piece = kind.make_fragment(pa.BufferReader(b""), partition_expression=reduce(and_, known))
-        whole = ds.FileSystemDataset([piece], self._table, kind)
-        return any(True for _ in whole.get_fragments(filter=self.where))
+        cases: list[pc.Expression] = []
+        owners: list[int] = []
+        number = -1
+        for number, (stats, rows) in enumerate(pieces):
+            known = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
+            split = [one for one in known if len(one) == 2][:_MOST_SPLIT]
+            made = list(product(*[one for one in known if len(one) == 1], *split))
+            cases += [reduce(and_, case, pc.scalar(True)) for case in made]
+            owners += [number] * len(made)
+        names, kind = list(map(str, owners)), ds.ParquetFileFormat()
+        whole = ds.FileSystemDataset.from_paths(
+            names, schema=self._table, format=kind, filesystem=LocalFileSystem(), partitions=cases
+        )
+        try:
+            found = {int(one.path) for one in whole.get_fragments(filter=self.where)}
+        except pa.ArrowException:  # the condition cannot be computed for a value; that is said when it is read
+            return [True] * (number + 1)
+        return [one in found for one in range(number + 1)]
+
+    def kept(self, rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
+        """The rows that fulfil it, in their order. Raises `InvalidData` if it cannot be computed for a value."""
+        try:
+            found = self.positions(rows)
+        except pa.ArrowException as why:
+            text = f"the condition {self.where} cannot be computed for a row: {_first_line(why)}."
+            raise InvalidData(text).of_table(table) from None
+        return rows if len(found) == rows.num_rows else rows.take(pa.array(np.sort(found)))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
         """Which rows fulfil it, ascending. `rows` have the columns. Raises `pyarrow.ArrowException` for a value that
@@ -82,3 +115,26 @@ def _fits(where: pc.Expression, empty: pa.Table) -> bool:
     except _REFUSALS:
         return False
     return True
+
+
+def _first_line(why: Exception) -> str:
+    return str(why).splitlines()[0].rstrip(".")
+
+
+def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
+    """What holds for each value of the column: one expression, or one of two; none if nothing is known. Arrow prunes
+    nothing by a range that also allows NULL, so these are two cases."""
+    column, low, high = pc.field(one.name), stats.min, stats.max
+    if rows is not None and stats.null_count == rows:
+        return [column.is_null()]
+    nulls = [] if stats.null_count == 0 else [column.is_null()]
+    unordered = one.type.root in _FLOATS or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
+    try:
+        sure = low is not None and low <= high and (not unordered or (rows == 1 and low == high))
+        if sure and not (isinstance(high, str) and high.endswith("?")):  # a bound of Java that may be too small
+            bounds = [value_scalar(value, one.type) for value in (low, high)]
+            known = column == bounds[0] if low == high else (column >= bounds[0]) & (column <= bounds[1])
+            return [known, *nulls]
+    except (*BROKEN, pa.ArrowException):
+        pass
+    return [] if nulls else [column.is_valid()]

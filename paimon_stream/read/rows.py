@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import Any, Final
@@ -31,7 +32,7 @@ from paimon_stream.read.keyed import Section, buckets, sections
 from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
-from paimon_stream.read.scan import Scan, row_range
+from paimon_stream.read.scan import Scan, known_of, row_range
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
@@ -55,6 +56,18 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
     key are read bucket by bucket: one row per key, without deleted rows. Raises `InvalidData` for rows that the table's
     merge engine does not accept, `NotFound` for a missing file, `FormatError` for a broken file, `UnsupportedFeature`
     for a file in another format or with columns that cannot be converted, `CorruptMetadata`, `StorageError`."""
+    where = scan.where
+    if where is None:
+        yield from _all_rows(scan, batch_rows)
+        return
+    also = (one for one in where.columns if one not in scan.columns)
+    for batch in _all_rows(replace(scan, columns=(*scan.columns, *also)), batch_rows):
+        kept = where.kept(batch, scan.table.location)
+        if kept.num_rows:
+            yield kept.select([one.name for one in scan.columns])
+
+
+def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if scan.merge is None:
         reader = _Reader(scan, scan.columns)
         reader.expect(scan.files)
@@ -153,7 +166,9 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     for group in in_groups(buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
         found: list[tuple[Section, _Reader]] = []
         for section in [one for files in group for one in _sections(scan, spec, files)]:
-            entry = section.single
+            entry, where = section.single, scan.where
+            if entry and where and not any(where.possible(known_of(scan, [entry], where, values=True))):
+                continue  # these keys have no other rows
             raw = plain if entry is None or entry.file.delete_row_count == 0 else with_kind
             found.append((section, whole if entry is None else raw))
             found[-1][1].expect(reading_order(section))

@@ -2,20 +2,26 @@
 the read begins."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cache
+from itertools import compress, pairwise
 from typing import Any
 
 from paimon_stream import options as opt
-from paimon_stream.errors import FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.stats import ColumnStats, decode_stats, partition_bounds
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
+from paimon_stream.read.predicate import Known, Predicate
+from paimon_stream.reports import iso
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path, tag_path
 from paimon_stream.table.live import live_files
@@ -32,7 +38,7 @@ class Scan:
     """A planned read: the schema in force, the wanted columns, the live files in reading order, and their snapshot
     (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables. `vectors` are
     the deletion vectors of these files, by the name of the data file. `marked` are all deleted rows of files whose
-    vectors a compaction is about to change."""
+    vectors a compaction is about to change. `where` chooses among the rows; files without such rows are left out."""
 
     table: Table
     schema: TableSchema
@@ -42,6 +48,7 @@ class Scan:
     merge: MergeSpec | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     marked: dict[str, Positions] = field(default_factory=dict)
+    where: Predicate | None = None
 
 
 def plan_scan(
@@ -49,33 +56,38 @@ def plan_scan(
     *,
     snapshot_id: int | None = None,
     tag: str | None = None,
+    timestamp: int | None = None,
     columns: Sequence[str] | None = None,
+    filter: Any = None,
     partition: Mapping[str, Any] | str | None = None,
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. If a snapshot or tag is given, the columns are those of its schema, as in Java. `specs`
-    instead of a `partition` choose the partitions that match one of them. With `hidden`, also files that
-    readers do not see before a compaction.
+    """Plans a read. If a snapshot, a tag or a `timestamp` (epoch milliseconds) is given, the columns are those of its
+    schema, as in Java. `specs` instead of a `partition` choose the partitions that match one of them. With `hidden`,
+    also files that readers do not see before a compaction. `filter` is a condition on rows, by whose columns partitions
+    and files are left out; in a table with a primary key only by those of the key, because an older row of a key must
+    not take the place of one that does not fulfil the condition.
 
     Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a
     snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
-    `CorruptMetadata`, `StorageError`.
+    `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`, `StorageError`.
     """
     _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
-    snapshot = find_snapshot(table, snapshot_id, tag)
+    snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
     schema = table.schema
-    if snapshot is not None and (snapshot_id is not None or tag is not None):
+    if snapshot is not None and (snapshot_id, tag, timestamp) != (None, None, None):
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
     chosen = _columns(table, schema, columns)
     if partition is not None:
         default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
-    scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge)
+    where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
+    scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge, where=where)
     if snapshot is None:
         return scan
-    files = _files(table, snapshot, specs, merge, hidden)
+    files = _files(scan, snapshot, specs, hidden)
     if table.options.value(opt.DATA_EVOLUTION):
         files = _by_rows(table, files)
     return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
@@ -94,16 +106,23 @@ def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -
     return VectorIndex.of(table, snapshot).vectors({one.file.file_name for one in files})
 
 
-def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
-    """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
-    for an id that is not a whole number, `IncompatibleSchema` if both are given."""
+def find_snapshot(
+    table: Table, snapshot_id: int | None, tag: str | None, timestamp: int | None = None
+) -> Snapshot | None:
+    """The snapshot with this id or tag, or the newest of this time (epoch milliseconds) or before; the newest of all if
+    nothing is given. Raises `NotFound`, `InvalidOption` for an id that is not a whole number, or if two are given."""
     snapshot_id = opt.Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
     opt.Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
+    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp": timestamp}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        text = f"{' and '.join(names)} are both given. Give one of them."
+        raise InvalidOption(text, option=names[1]).of_table(table.location)
     if tag is not None:
-        if snapshot_id is not None:
-            raise IncompatibleSchema("Both a snapshot id and a tag are given. Give one of them.")
         return _tagged(table, tag)
+    if timestamp is not None:
+        return _at(table, store, timestamp)
     if snapshot_id is None:
         return store.latest()
     found = store.find(snapshot_id)
@@ -115,6 +134,18 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
             snapshot=snapshot_id,
         ).of_table(table.location, subject=True)
     return found
+
+
+def _at(table: Table, store: SnapshotStore, millis: int) -> Snapshot:
+    """The newest snapshot that is not younger. Times ascend with the ids."""
+    ids = store.ids()
+    place = bisect_right(ids, millis, key=lambda one: store.get(one).time_millis)
+    if place == 0:
+        text = "there is none" if not ids else f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
+        raise NotFound(
+            f"has no snapshot of {iso(millis)} or before: {text}. Give a later time, or a tag.", timestamp=millis
+        ).of_table(table.location, subject=True)
+    return store.get(ids[place - 1])
 
 
 def _tagged(table: Table, tag: str) -> Snapshot:
@@ -152,24 +183,59 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
     return tuple(chosen)
 
 
-def _files(
-    table: Table, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, merge: MergeSpec | None, hidden: bool
-) -> list[ManifestEntry]:
+def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool) -> list[ManifestEntry]:
     """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
     buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
+    table, merge, where = scan.table, scan.merge, scan.where
     ahead = ReadAhead(table.storage)
     manifests = ManifestStore(ahead)
     types = table.partition_types
     chosen = PartitionFilter(types, specs=specs)
     metas = manifests.base_and_delta(snapshot)
+    if where is not None:
+        bounds = (partition_bounds(types, one.partition_stats) or () for one in metas)
+        keys = scan.schema.partition_keys
+        metas = tuple(compress(metas, where.possible((dict(zip(keys, one, strict=False)), None) for one in bounds)))
     if specs is None:  # else some are not read
         ahead.expect((manifest_path(one.file_name), one.file_size) for one in metas)
     entries = live_files(manifests, metas, types, chosen)
+    if where is not None:
+        entries = list(compress(entries, where.possible(known_of(scan, entries, where))))
     if merge is not None:
         entries = _visible(table, merge, entries, hidden)
     if merge is None and any(entry.total_buckets > 0 for entry in entries):
         entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
     return entries
+
+
+def known_of(
+    scan: Scan, entries: Iterable[ManifestEntry], where: Predicate, *, values: bool = False
+) -> Iterator[Known]:
+    """What is known of the rows in these files: their partition and the statistics of the columns that `where` reads,
+    as far as these have today's type. Where rows are merged, only those of the key, but for `values`."""
+    schema, store = scan.schema, SchemaStore(scan.table.storage)
+    schema_of = cache(lambda id_: schema if id_ == schema.id else store.get(id_))
+    layout = scan.table.layout
+    partition_of = cache(lambda row: tuple(zip(layout.partition_keys, layout.partition_values(row), strict=True)))
+    in_parts = scan.table.options.value(opt.DATA_EVOLUTION)
+    by_key = scan.merge is not None and not values
+    for entry in entries:
+        file, stats = entry.file, dict[str, ColumnStats]()
+        if not in_parts:
+            written = schema_of(file.schema_id)
+            before = {one.id: one for one in written.fields}
+            with suppress(FormatError):
+                if by_key:
+                    found = decode_stats([written.field(one) for one in written.trimmed_primary_keys], file.key_stats)
+                else:
+                    found = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
+                for one in where.columns:
+                    old = before.get(one.id)
+                    if old is not None and old.name in found and old.type.with_nullable(one.type.nullable) == one.type:
+                        stats[one.name] = found[old.name]
+        for name, value in partition_of(entry.partition):
+            stats[name] = ColumnStats(min=value, max=value, null_count=0 if value is not None else file.row_count)
+        yield stats, file.row_count
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:

@@ -220,7 +220,7 @@ def test_an_unknown_option_is_warned_of_at_the_users_own_line(tmp_path: Path) ->
     ("call", "kind", "text"),
     [
         (lambda t: t.to_arrow("1"), InvalidOption, "snapshot_id is '1'.*whole number"),
-        (lambda t: t.to_arrow(1, tag="x"), IncompatibleSchema, "Both a snapshot id and a tag"),
+        (lambda t: t.to_arrow(1, tag="x"), InvalidOption, "snapshot_id and tag are both given"),
         (lambda t: t.to_arrow(partition=["dt"]), IncompatibleSchema, r"A partition is \['dt'\]"),
         (lambda t: t.to_arrow(partition={"zz": 1}), IncompatibleSchema, "'zz' is not a partition column"),
         (lambda t: t.to_arrow(partition="zz"), IncompatibleSchema, "'zz' "),

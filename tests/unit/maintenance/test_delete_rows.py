@@ -97,6 +97,7 @@ def test_only_partitions_that_may_have_such_rows_are_read() -> None:
     table = made(partition_keys=["p"])
     assert table.delete((pc.field("p") == "a") & (pc.field("id") < 100)).files_read == 3
     assert table.delete(pc.field("p").is_null()).files_read == 0
+    assert table.delete(pc.field("id") > 25, dry_run=True).files_read == 2  # by the statistics
     assert ids(table) == list(range(1, 30, 2))
 
 

@@ -94,7 +94,7 @@ def test_snapshots_and_tags_are_read_as_they_were(tmp_path: Path) -> None:
         table.to_batches(99)
     with pytest.raises(NotFound, match="no tag 'second'"):
         table.to_arrow(tag="second")
-    with pytest.raises(IncompatibleSchema, match="Both"):
+    with pytest.raises(InvalidOption, match="snapshot_id and tag are both given"):
         table.to_arrow(2, tag="first")
 
 
