@@ -53,12 +53,11 @@ class Checker:
         self._known_schemas = {table.schema.id}
         self._warned = False
         if self._rules_off:
-            _LOG.warning(
+            text = (
                 "%s: %s = none: appends are not checked for files that are already in the table or appear "
-                "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
-                table.location,
-                opt.CONFLICT_DETECTION.key,
+                "twice in one commit. Rows may be duplicated, and Java may fail on the table later."
             )
+            _LOG.warning(text, table.location, opt.CONFLICT_DETECTION.key)
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
         """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's

@@ -29,7 +29,7 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.base import FileStat, parents
 from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
@@ -147,7 +147,7 @@ class Cleaner:
         """Removes long-lived changelogs, and before them what only they need. `following` is the next one, `earliest`
         the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
         files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
-        self._changed, self._appended_stay = partial(_is_pinned, self.storage), False
+        self._changed, self._appended_stay = lambda: bool(read_pins(self.storage)), False
         self._of_changelogs = NameSet()
         try:
             self.refresh_tags()
@@ -529,10 +529,6 @@ def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
     options = Options(schema.options)
     outlives = changelog_outlives(options)
     return outlives, outlives and options.value(CHANGELOG_PRODUCER) == "none"
-
-
-def _is_pinned(storage: Storage) -> bool:
-    return bool(read_pins(storage))
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
