@@ -38,11 +38,9 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """The maintenance by one committer of one table. It is called after each commit with the new snapshot.
-
-    `on_expiry` is called with the report of each expiry, or None if it failed, from the thread that did the work.
-    `batch` says that the committer is not a stream's.
-    """
+    """The maintenance by one committer of one table, called after each commit with the new snapshot. `on_expiry` gets
+    the report of each expiry, or None if it failed, in the thread that did the work. `batch`: the committer is not a
+    stream's."""
 
     runtime: Runtime = field(default_factory=system)
     batch: bool = False

@@ -1,10 +1,7 @@
-"""Which tables our writers can write, including the merging of keys, and what users must know about them.
-
-Everything is judged from the table's definition before any row is written, so a refused table stays
-unchanged. Some tables with a primary key need a compaction to make their rows visible or to write their
-changelog. Such a table is written only by a stream that compacts, or if its `write-only` option says that another
-job compacts it (semantics.md R6.6).
-"""
+"""Which tables our writers can write, including the merging of keys, and what users must know about them. All is judged
+from the table's definition before any row is written. Some tables with a primary key need a compaction to make their
+rows visible or to write their changelog: these are written only by a stream that compacts, or if their `write-only`
+option says that another job does (semantics.md R6.6)."""
 
 import logging
 from collections.abc import Iterator, Mapping

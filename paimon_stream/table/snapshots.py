@@ -114,13 +114,10 @@ class SnapshotStore:
             return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
-        `left` is listed after that snapshot was found missing.
-
-        Expiry removes the oldest snapshot first, so a snapshot of the table's lineage that still exists would have
-        expired before the missing one. It is identified by its nonce, known from an earlier read or from a tag. An id
-        alone proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
-        """
+        """Whether the snapshots `left`, listed after one above them was found missing, prove that it was rolled back.
+        Expiry removes the oldest first, so one of the lineage that still exists would have expired before it. It is
+        identified by its nonce, known from an earlier read or from a tag; an id alone proves nothing, because a paused
+        writer may have created it again. Raises `FormatError`, `StorageError`."""
         present = set(left)
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
         return any(self.stands(one) for one in known if one.id in present)
