@@ -20,7 +20,6 @@ from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -144,12 +143,7 @@ class Checker:
         if not self._has_vectors:
             return
         name = None if base.snapshot is None else base.snapshot.index_manifest
-        vectors = {
-            one.data_file: entry.file.file_name
-            for entry in self._cache.manifests.index_entries(name)
-            if entry.file.index_type == VECTORS_INDEX
-            for one in entry.file.deletions or ()
-        }
+        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(name))
         conflicts.check_deletion_vectors(context, live, vectors, changes)
 
     def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:

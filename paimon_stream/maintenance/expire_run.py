@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
@@ -40,6 +40,9 @@ from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+
+_Of = TypeVar("_Of")
+_T = TypeVar("_T")
 
 _LOG = logging.getLogger(__name__)
 _CHUNK: Final = 1000
@@ -455,16 +458,8 @@ class Cleaner:
         for name in filter(None, (one.changelog_manifest_list for one in gone)):
             if name in self.branches.changelogs():
                 continue
-            try:
-                metas = self.manifests.read_list(name)
-            except CorruptMetadata:
-                continue
-            for meta in metas:
-                try:
-                    entries = self.manifests.read(meta)
-                except CorruptMetadata:
-                    continue
-                for one in entries:
+            for meta in _if_whole(self.manifests.read_list, name):
+                for one in _if_whole(self.manifests.read, meta):
                     if one.kind is FileKind.ADD:
                         yield from self._paths(one)
 
@@ -502,26 +497,27 @@ class Cleaner:
         """The manifests in these lists that are not kept, each once."""
         found: set[str] = set()
         for name in lists:
-            try:
-                named = self._lists.get(name) or manifest_names(self._ahead, name)
-            except CorruptMetadata:
-                continue
+            named = self._lists.get(name) or _if_whole(partial(manifest_names, self._ahead), name)
             fresh = [one for one in named if one not in kept and one not in found]
             found.update(fresh)
             yield from fresh
 
     def _index_files(self, name: str, kept: frozenset[str]) -> Iterator[str]:
-        try:
-            entries = self.manifests.index_entries(name)
-        except CorruptMetadata:
-            return
-        for entry in entries:
+        for entry in _if_whole(self.manifests.index_entries, name):
             if entry.file.file_name in kept:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
             except FormatError as why:
                 self.remover.pass_over(why)
+
+
+def _if_whole(read: Callable[[_Of], Sequence[_T]], of: _Of) -> Sequence[_T]:
+    """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an orphan."""
+    try:
+        return read(of)
+    except CorruptMetadata:
+        return ()
 
 
 def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
