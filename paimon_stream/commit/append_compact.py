@@ -87,10 +87,8 @@ def _compaction(request: CommitRequest) -> CommitRequest:
 
 
 def _warn(request: CommitRequest, failed: PaimonStreamError) -> None:
-    _LOG.warning(
+    text = (
         "The compaction of commit %d of user %r was left out. The rows are not affected, and its files wait "
-        "for the orphan cleaner: %s",
-        request.identifier,
-        request.user,
-        failed,
+        "for the orphan cleaner: %s"
     )
+    _LOG.warning(text, request.identifier, request.user, failed)

@@ -1,9 +1,8 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written. All rules of one attempt see one snapshot, the attempt's base. Only the
-partitions that the commit touches are read, never the whole table. The live files are read only for a commit
-that removes files, and for one that asks to be `checked`, because its messages may have been published
-before. The files of a fresh batch are new, and their names belong to it alone.
+Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the commit
+touches are read. The live files are read only for a commit that removes files, and for one that asks to be `checked`,
+because its messages may have been published before. The files of a fresh batch are new, and their names its own.
 """
 
 import logging
@@ -21,7 +20,6 @@ from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -53,12 +51,11 @@ class Checker:
         self._known_schemas = {table.schema.id}
         self._warned = False
         if self._rules_off:
-            _LOG.warning(
+            text = (
                 "%s: %s = none: appends are not checked for files that are already in the table or appear "
-                "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
-                table.location,
-                opt.CONFLICT_DETECTION.key,
+                "twice in one commit. Rows may be duplicated, and Java may fail on the table later."
             )
+            _LOG.warning(text, table.location, opt.CONFLICT_DETECTION.key)
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
         """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
@@ -146,12 +143,7 @@ class Checker:
         if not self._has_vectors:
             return
         name = None if base.snapshot is None else base.snapshot.index_manifest
-        vectors = {
-            one.data_file: entry.file.file_name
-            for entry in self._cache.manifests.index_entries(name)
-            if entry.file.index_type == VECTORS_INDEX
-            for one in entry.file.deletions or ()
-        }
+        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(name))
         conflicts.check_deletion_vectors(context, live, vectors, changes)
 
     def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:

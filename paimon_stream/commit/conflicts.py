@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paimon_stream.commit.plan import Changes, IndexChange
+from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.watched_files import KnownFiles, LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.entries import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
@@ -218,7 +218,9 @@ def check_deletion_vectors(
     a data file together with its vector, and may replace only a vector that it knows. Otherwise deleted rows
     would come back. Raises `DeletedFiles`.
     """
-    dropped, made = _vectors(changes.index, FileKind.DELETE), _vectors(changes.index, FileKind.ADD)
+    dropped, made = (
+        vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in (FileKind.DELETE, FileKind.ADD)
+    )
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
     removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
     present = {identity.file_name for identity in live} - removed | added
@@ -233,14 +235,9 @@ def check_deletion_vectors(
         raise _deleted(context, sorted(wrong), what, cure)
 
 
-def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
-    """Each data file that has a deletion vector in the added or removed index files, with that index file."""
-    return {
-        one.data_file: change.entry.file.file_name
-        for change in index
-        if change.kind is kind
-        for one in change.entry.file.deletions or ()
-    }
+def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
+    """Each data file that has a deletion vector in these index files, with that index file."""
+    return {one.data_file: entry.file.file_name for entry in entries for one in entry.file.deletions or ()}
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:

@@ -70,9 +70,5 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
             user=other.commit_user,
             snapshot=other.id,
         )
-    _LOG.warning(
-        "%s A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again. %s = "
-        "strict refuses such a table.",
-        facts,
-        COMMIT_GUARD.key,
-    )
+    cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
+    _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)

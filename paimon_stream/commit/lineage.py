@@ -15,13 +15,10 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 def published_since(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None) -> Snapshot | None:
     """The oldest snapshot since the one that the attempts have seen that somebody else published under the request's
-    user with its identifier or a later one (R2.6); None if there is none.
-
-    The kind matters: an APPEND under the identifier does not
-    show whether its compaction was published. Batch commits share one identifier and are not searched for.
-    Raises `HistoryUnknown` if part of the window has expired and the request's fence does not exclude that
-    somebody else committed, `StorageError`, `CorruptMetadata`.
-    """
+    user with its identifier or a later one (R2.6); None if there is none. The kind matters: an APPEND does not show
+    whether its compaction was published. Batch commits share one identifier and are not searched for. Raises
+    `HistoryUnknown` if part of the window has expired and the request's fence does not exclude others, `StorageError`,
+    `CorruptMetadata`."""
     request, seen = attempts.request, attempts.seen
     after = 0 if seen is None else seen.id
     if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:

@@ -1,9 +1,6 @@
-"""Turns commit messages into the changes of snapshots. Pure: no storage is touched.
-
-Invariants: every file of every message becomes exactly one entry, in message order, and none is dropped
-silently. Written and compacted files are kept apart, because they become two snapshots. Numbering changes
-only sequence numbers, and gives every row of a bucket a number above all earlier numbers in it.
-"""
+"""Turns commit messages into the changes of snapshots. Pure: no storage is touched. Invariants: every file of every
+message becomes exactly one entry, in message order. Written and compacted files are kept apart, because they become two
+snapshots. Numbering changes only sequence numbers, and gives every row of a bucket one above all earlier ones in it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -74,16 +74,14 @@ def _bytes(entries: Iterable[ManifestEntry]) -> int:
 class CommitReport:
     """How one commit went.
 
-    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no snapshot was
-    made, or if it has expired. `compact_snapshot_id` is the snapshot of the commit's compaction, and
-    `compact_failed` says why the compaction was left out. `attempts` counts the attempts to publish. `rows`,
-    `files` and `bytes` count what was published, and `counts` all changes. `phases` are milliseconds by the name of
-    the step. `reused` says that an earlier run, which was killed, had prepared the files. `removed_files` counts
-    the files of dead attempts that were removed.
+    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no snapshot was made,
+    or if it has expired. `compact_snapshot_id` is that of the commit's compaction, and `compact_failed` says why it was
+    left out. `attempts` counts the attempts to publish. `rows`, `files` and `bytes` count what was published, `counts`
+    all changes. `phases` are milliseconds by step. `reused`: an earlier run, which was killed, had prepared the files.
+    `removed_files` counts those removed of dead attempts.
 
-    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST,
-    DELETE), and `trips` the round trips: requests that were in flight together are one. What tasks sent is
-    not among them. Both are empty for other storages.
+    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST, DELETE),
+    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them.
     """
 
     location: str

@@ -17,11 +17,9 @@ class ChangeSource(Protocol):
     """Where the changes of a snapshot come from."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot out of this base. Called anew for every attempt.
-
-        It writes nothing. Its errors end the commit, with nothing published. `NotFound` and `CorruptMetadata`
-        do so only if the base is still the latest snapshot.
-        """
+        """The changes that make the wanted snapshot out of this base. Called anew for every attempt; writes nothing.
+        Its errors end the commit with nothing published, `NotFound` and `CorruptMetadata` only if the base is still the
+        latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +47,22 @@ class Judged:
 class CommitRequest:
     """One commit: the changes of some messages, under a user and an identifier.
 
-    `source` supplies the changes instead of the messages' written files. The messages' compaction, if any,
-    still follows as a second snapshot. `kind` is the kind of the snapshot. Messages that remove rows turn an
-    APPEND into an OVERWRITE, and a request of kind COMPACT has only a compaction.
+    `source` supplies the changes instead of the messages' written files. Their compaction, if any, still follows as a
+    second snapshot. Messages that remove rows turn an APPEND into an OVERWRITE; a request of kind COMPACT has only a
+    compaction.
 
-    `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots published
-    since are searched for this same commit. With `judged`, the first attempt builds on what the caller saw, if that was
-    a moment ago. `beside` is done once, at the time at which the first staging is written, and before any snapshot is
-    put; its errors end the commit. `after` is done while the snapshot is confirmed, and must not raise. `fence` is
-    called if that window has a gap; True says that nobody else can have committed this identifier. `is_newest` is
-    called after a slow put; False says that a later run of this writer has begun, which may have removed what this one
-    had staged. `checked` asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
-    §3.1), which a fresh append does not need. `renumber` assigns the sequence numbers of files in fixed buckets, in
-    message order. `numbering` says, for a table with a primary key, at which snapshot the messages' numbers were taken;
-    None if that is not known. `stage_uuid` is part of the name of every manifest and manifest list that this commit may
-    write, in all its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even without
-    changes. `statistics` is the name of an existing statistics file. `merge` are limits of manifest merging that
-    replace the table's; then there is a snapshot only if there are changes or a merge was due.
+    `seen` is the latest snapshot on which the caller judged, None for the empty table; those published since are
+    searched for this same commit. With `judged`, the first attempt builds on what the caller saw, if that was a moment
+    ago. `beside` is done once, while the first staging is written and before any snapshot is put; its errors end the
+    commit. `after` is done while the snapshot is confirmed, and must not raise. `fence` is called if that window has a
+    gap: nobody else can have committed this identifier (True). `is_newest` is called after a slow put: a later run of
+    this writer has begun and may have removed what this one had staged (False). `checked` asks for a check that every
+    file exists and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not need.
+    `renumber` assigns the sequence numbers of files in fixed buckets, in message order. `numbering` says at which
+    snapshot the numbers for a primary key were taken, None if that is not known. `stage_uuid` is part of the name of
+    all metadata that any attempt writes. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even
+    without changes, and `statistics` names an existing file. `merge` has limits of manifest merging that replace the
+    table's; then there is a snapshot only if there are changes or a merge was due.
     """
 
     user: str
@@ -92,13 +89,10 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, including the
-    successful one. `phases` are milliseconds by step, summed over the attempts.
-
-    `compact` is the snapshot of the compaction, which is `snapshot` itself if there is no other. `compact_failed` says
-    why the compaction was left out; its files stay and belong to nobody. `changes` and `compact_changes` are the
-    changes of the two snapshots. `manifests_merged` counts the manifests that were merged into others.
-    """
+    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, and `phases` are their
+    milliseconds by step. `compact` is the snapshot of the compaction, which may be `snapshot` itself. `compact_failed`
+    says why the compaction was left out; its files belong to nobody. `changes` and `compact_changes` are those of the
+    two snapshots. `manifests_merged` counts the manifests that were merged into others."""
 
     snapshot: Snapshot
     attempts: int

@@ -85,14 +85,11 @@ class Stager:
         self._joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests)
 
     def stage(self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts") -> Staged | None:
-        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only
-        to merge manifests and no merge was due.
-
-        The merge of an earlier attempt is used again if it still fits. The schema is the newest one, whatever the
-        schema of the files (semantics.md §2.3 step 10). What is to be done `beside` is done at the time at which the
-        files are written. Raises what that raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written
-        so far are among `names.drawn`.
-        """
+        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only to merge
+        manifests and no merge was due. The merge of an earlier attempt is used again if it still fits. The schema is
+        the newest one, whatever that of the files (semantics.md §2.3 step 10). `beside` is done while the files are
+        written. Raises what that raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written so far
+        are among `names.drawn`."""
         names, schema_id = attempts.names, attempts.schema_id
         since = self._clock.now_millis()
         files = Bundle(self._storage)

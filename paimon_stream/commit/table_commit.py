@@ -134,13 +134,12 @@ class TableCommit:
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Publishes the committables that are newer than the last commit of this user, in the order of their
-        identifiers. Returns how many it published.
+        identifiers. Returns how many it published. Every file must still exist, also of compactions, changelogs and
+        indexes, and none may be in the table.
 
-        Every file must still exist, including those of compactions, changelogs and indexes, and none may be in the
-        table. Raises the errors of `commit`; `FormatError`, with nothing published, for messages that do not fit the
-        table; `DeletedFiles`, with nothing published, if a file of any committable is gone or is already in the table;
-        `HistoryUnknown` if no snapshot of this user is left and older ones have expired, so that the last commit is not
-        known (option `paimon-stream.on-unknown-history`).
+        Raises the errors of `commit`; with nothing published `FormatError` for messages that do not fit the table, and
+        `DeletedFiles` for a file of any committable that is gone or already in the table; `HistoryUnknown` if the last
+        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`).
         """
         watermark, properties = self._taken_marks(watermark, properties)
         taken = self._taken_committables(committables)
@@ -266,13 +265,10 @@ class TableCommit:
         )
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
-        """Deletes the files of messages that were not and will not be committed. Returns how many.
-
-        Raises `DeletedFiles`, and deletes nothing, if a snapshot, tag or long-lived changelog of the table or
-        of one of its branches refers to one of the files, or a journal, whose run may still commit it. Raises
-        `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read, and
-        `FormatError` for messages that do not fit the table.
-        """
+        """Deletes the files of messages that were not and will not be committed. Returns how many. Raises, and deletes
+        nothing, `DeletedFiles` if a snapshot, tag or long-lived changelog of the table or of a branch refers to one of
+        them, or a journal, whose run may still commit it; `CorruptMetadata` or `StorageError` if any of these cannot be
+        read; `FormatError` for messages that do not fit the table."""
         given = self._taken_messages(messages)
         check_messages(self._table.layout, given, self._storage.location)
         paths = data_files(self._table.layout, given)

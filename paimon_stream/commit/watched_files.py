@@ -1,9 +1,6 @@
 """What is known of live files: the facts that the conflict rules need about a commit's partitions (semantics.md §3.4),
-and whole entries by bucket for the partitions that a stream compacts.
-
-Watched files are read once, and then follow the commits of the table (`commit/table_cache.py`). So neither the plan of
-a compaction nor its check reads the table's manifests, however large or old the table is.
-"""
+and whole entries by bucket for the partitions that a stream compacts. Watched files are read once, and then follow the
+commits of the table (`commit/table_cache.py`). So neither the plan of a compaction nor its check reads manifests."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace

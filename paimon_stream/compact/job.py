@@ -67,14 +67,13 @@ def compact(
     runtime: Runtime | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactReport:
-    """Compacts the buckets that need it, of the partitions that match one of the specs if any is given.
-    `load` gives the table as it is now, with the options of this call. A dry run writes nothing. Threads of
-    this process rewrite the units, unless `elsewhere` takes them.
+    """Compacts the buckets that need it, of the partitions that match one of the specs if any is given. `load` gives
+    the table as it is now, with the options of this call. A dry run writes nothing. Threads of this process rewrite the
+    units, unless `elsewhere` takes them.
 
-    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and
-    `InvalidData` for a partition that the table cannot have, `InvalidOption`, `TableRolledBack` if the table
-    is rolled back meanwhile, and the errors of reading, writing and committing. If files are damaged, the
-    first such error is raised when all others have been published.
+    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and `InvalidData`
+    for a partition that the table cannot have, `InvalidOption`, `TableRolledBack`, and the errors of reading, writing
+    and committing. Of damaged files the first error is raised when all others have been published.
     """
     run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None

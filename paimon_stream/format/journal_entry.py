@@ -23,14 +23,13 @@ _CURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What one attempt at one batch has prepared.
+    """What one attempt at one batch has prepared. Times are epoch milliseconds.
 
     `base` is the snapshot up to which it was known who had published what when the batch was judged, None for the empty
-    table. `newest` is the latest snapshot at that time; None if it is `base`, or if the release that wrote the entry
-    did not know this field. `previous` is the last batch that this stream had published before. Each of `stage_uuids`
-    is part of the name of every manifest and manifest list that this attempt (the first uuid) or an earlier attempt at
-    the same batch may have written. `abandoned` has the paths of the data files that earlier attempts prepared and this
-    one does not use. `overwrites` means that the batch replaces the whole table. Times are epoch milliseconds.
+    table. `newest` was the latest snapshot then; None if it is `base`, or in entries of older releases. `previous` is
+    the last batch that this stream had published before. Each of `stage_uuids` is part of the names of the metadata
+    that this attempt (the first uuid) or an earlier one at the batch may have written. `abandoned` has the paths of the
+    data files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole table.
     """
 
     batch_id: int

@@ -96,12 +96,10 @@ MAX_PREFIXES: Final = 16
 class Mentions:
     """Finds names that begin like one of `names` in the bytes of a manifest, without decoding its records.
 
-    Avro stores a string as its length followed by its plain bytes, so every name that a manifest refers to is in
-    its blocks in full. Looking only for strings that begin like the wanted names is many times faster than
-    decoding 25 fields of every record.
-
-    Invariant: every name that begins with one of the prefixes and that a record holds, in any field, is found. Bytes
-    that merely look like a name may be found, too. Callers ask which files are still in use, so that does no harm.
+    Avro stores a string as its length and its plain bytes, so a manifest's blocks have every name in full. Looking for
+    the wanted beginnings is many times faster than decoding 25 fields of every record. Invariant: every name with one
+    of the prefixes is found, in any field. Bytes that merely look like a name may be found, too: callers ask which
+    files are still in use, so that does no harm.
 
     >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
     True

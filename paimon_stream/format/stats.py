@@ -126,11 +126,8 @@ def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> Si
 def decode_stats(
     fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
 ) -> dict[str, ColumnStats]:
-    """The statistics of each column, by name. Columns that the statistics do not cover are absent.
-
-    `fields` are the fields of the schema that the file was written with, `columns` the `value_stats_cols` of
-    the file. Raises `FormatError`.
-    """
+    """The statistics of each column, by name; those not covered are absent. `fields` are the fields of the schema that
+    the file was written with, `columns` its `value_stats_cols`. Raises `FormatError`."""
     covered = list(fields)
     if columns is not None:
         by_name = {one.name: one for one in fields}

@@ -38,11 +38,9 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """The maintenance by one committer of one table. It is called after each commit with the new snapshot.
-
-    `on_expiry` is called with the report of each expiry, or None if it failed, from the thread that did the work.
-    `batch` says that the committer is not a stream's.
-    """
+    """The maintenance by one committer of one table, called after each commit with the new snapshot. `on_expiry` gets
+    the report of each expiry, or None if it failed, in the thread that did the work. `batch`: the committer is not a
+    stream's."""
 
     runtime: Runtime = field(default_factory=system)
     batch: bool = False
@@ -78,7 +76,8 @@ class AfterCommit:
             partitions, self._dropped = is_time(table.options, self.runtime, self._dropped, batch=self.batch)
         except PaimonStreamError as why:  # the rest is done all the same
             self._failed(table, why)
-        snapshots = self._snapshots_may_be_due(table, latest)
+        oldest = self._oldest  # as far as is known without a look
+        snapshots = oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
         waits = tally_of(table.storage) is None or table.options.is_set(opt.SNAPSHOT_EXPIRE_MODE)
         if waits:
             snapshots = snapshots and self._may_begin(table, latest)
@@ -107,11 +106,6 @@ class AfterCommit:
         if self._tags_due_at is None:
             return last is None or moment is not None
         return moment is not None and moment.replace(tzinfo=None).isoformat() >= self._tags_due_at
-
-    def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
-        """Whether snapshots may have to expire, as far as is known without a look."""
-        oldest = self._oldest
-        return oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
 
     def _may_begin(self, table: Table, latest: int | None) -> bool:
         """Whether an expiry is due, after a look. Raises `StorageError`, `FormatError`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
@@ -29,7 +29,7 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.base import FileStat, parents
 from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
@@ -40,6 +40,9 @@ from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+
+_Of = TypeVar("_Of")
+_T = TypeVar("_T")
 
 _LOG = logging.getLogger(__name__)
 _CHUNK: Final = 1000
@@ -147,7 +150,7 @@ class Cleaner:
         """Removes long-lived changelogs, and before them what only they need. `following` is the next one, `earliest`
         the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
         files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
-        self._changed, self._appended_stay = partial(_is_pinned, self.storage), False
+        self._changed, self._appended_stay = lambda: bool(read_pins(self.storage)), False
         self._of_changelogs = NameSet()
         try:
             self.refresh_tags()
@@ -455,16 +458,8 @@ class Cleaner:
         for name in filter(None, (one.changelog_manifest_list for one in gone)):
             if name in self.branches.changelogs():
                 continue
-            try:
-                metas = self.manifests.read_list(name)
-            except CorruptMetadata:
-                continue
-            for meta in metas:
-                try:
-                    entries = self.manifests.read(meta)
-                except CorruptMetadata:
-                    continue
-                for one in entries:
+            for meta in _if_whole(self.manifests.read_list, name):
+                for one in _if_whole(self.manifests.read, meta):
                     if one.kind is FileKind.ADD:
                         yield from self._paths(one)
 
@@ -502,20 +497,13 @@ class Cleaner:
         """The manifests in these lists that are not kept, each once."""
         found: set[str] = set()
         for name in lists:
-            try:
-                named = self._lists.get(name) or manifest_names(self._ahead, name)
-            except CorruptMetadata:
-                continue
+            named = self._lists.get(name) or _if_whole(partial(manifest_names, self._ahead), name)
             fresh = [one for one in named if one not in kept and one not in found]
             found.update(fresh)
             yield from fresh
 
     def _index_files(self, name: str, kept: frozenset[str]) -> Iterator[str]:
-        try:
-            entries = self.manifests.index_entries(name)
-        except CorruptMetadata:
-            return
-        for entry in entries:
+        for entry in _if_whole(self.manifests.index_entries, name):
             if entry.file.file_name in kept:
                 continue
             try:
@@ -524,15 +512,19 @@ class Cleaner:
                 self.remover.pass_over(why)
 
 
+def _if_whole(read: Callable[[_Of], Sequence[_T]], of: _Of) -> Sequence[_T]:
+    """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an orphan."""
+    try:
+        return read(of)
+    except CorruptMetadata:
+        return ()
+
+
 def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
     """Whether the options keep changelogs longer than snapshots, and appended files with them."""
     options = Options(schema.options)
     outlives = changelog_outlives(options)
     return outlives, outlives and options.value(CHANGELOG_PRODUCER) == "none"
-
-
-def _is_pinned(storage: Storage) -> bool:
-    return bool(read_pins(storage))
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:

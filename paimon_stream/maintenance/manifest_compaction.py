@@ -105,11 +105,9 @@ class _CarriedOver:
     def at(self, base: Base) -> Changes:
         """Records the base; nothing changes."""
         self.properties.clear()
-        if base.snapshot is not None:
-            carried = base.snapshot.properties.items()
-            self.properties.update(
-                (key, value) for key, value in carried if not key.startswith(snapshot_json.MARK_PREFIX)
-            )
+        carried = {} if base.snapshot is None else base.snapshot.properties
+        marks = snapshot_json.MARK_PREFIX
+        self.properties.update((key, value) for key, value in carried.items() if not key.startswith(marks))
         self.properties[snapshot_json.VERSION_MARK] = __version__
         self.manifests = base.metas
         return NO_CHANGES

@@ -134,9 +134,8 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
         storage.write(path, b"")
         return storage.stat(path).modified_millis
     except NoSpace as why:
-        _LOG.warning(
-            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s", storage.location, why
-        )
+        text = "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s"
+        _LOG.warning(text, storage.location, why)
         return None
     finally:
         try:

@@ -68,13 +68,12 @@ def rollback_to(
         run.pin = pin_target(table, snapshots, found, take_over, running)
         run.execute()
     if run.streams and not dry_run:
-        _LOG.warning(
+        streams = ", ".join(f"{user!r} from batch {batch} on" for user, batch in run.streams.items())
+        text = (
             "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next batch "
-            "(TableRolledBack): %s.",
-            used.location,
-            found.snapshot.id,
-            ", ".join(f"{user!r} from batch {batch} on" for user, batch in run.streams.items()),
+            "(TableRolledBack): %s."
         )
+        _LOG.warning(text, used.location, found.snapshot.id, streams)
     return RollbackReport(
         location=used.location,
         snapshot=found.snapshot.id,

@@ -188,10 +188,8 @@ def _withdraw(storage: Storage, path: str) -> None:
     try:
         storage.delete(path)
     except StorageError as why:
-        _LOG.warning(
+        text = (
             "%s: the pin %s of a rollback that was not begun could not be removed. Roll back with take_over "
-            "to remove it. %s",
-            storage.location,
-            path,
-            why,
+            "to remove it. %s"
         )
+        _LOG.warning(text, storage.location, path, why)

@@ -1,9 +1,6 @@
-"""The folders of a table in which every file must be referred to, found by their names.
-
-Only folders with exactly the names that Paimon gives to buckets and partitions are searched
-(`format/names.py`). Java also searches folders that are named only almost so. Symbolic links are not
-followed, because what is behind them may belong to others. stores.md §8 has the listing in stores.
-"""
+"""The folders of a table in which every file must be referred to: only those with exactly the names that Paimon gives
+to buckets and partitions (`format/names.py`), unlike in Java, which also searches folders that are named almost so.
+Symbolic links are not followed: what is behind them may belong to others. stores.md §8 has the listing in stores."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

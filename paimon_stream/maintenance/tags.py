@@ -111,12 +111,11 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         return TagReport(location=used.location, tag=name, found=False)
     if isinstance(tag, FormatError):
         used.delete(tag_path(name))
-        _LOG.warning(
+        text = (
             "%s: only the file of tag %r was deleted, because it could not be read. The data files that only "
-            "it kept stay until remove_orphan_files removes them.",
-            used.location,
-            name,
+            "it kept stay until remove_orphan_files removes them."
         )
+        _LOG.warning(text, used.location, name)
         return TagReport(location=used.location, tag=name, unreadable=True)
     refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
     read_tags(used)  # one that cannot be read is named before anything is deleted

@@ -1,10 +1,8 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
-Merging manifests copies most of their blocks, so a table of many snapshots has each block in many manifests.
-Entries of equal blocks are decoded and checked once, unless something is wrong with one of them.
-
-Each entry keeps the hash of its identity, and ADD or DELETE; level-0 files of tables with a primary key also
-keep their sequence numbers. The checks across manifests need only these. Everything about a single entry is
+Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once, unless something is
+wrong with one of them. Of each entry the hash of its identity and ADD or DELETE are kept, and the sequence numbers of
+level-0 files of tables with a primary key; the checks across manifests need no more. Everything about a single entry is
 checked while the manifest is read.
 """
 

@@ -96,11 +96,8 @@ def _elements(column: pa.Array, actions: RowActions, places: Ints) -> "_Elements
 
 
 def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool) -> pa.Array:
-    """All elements of a key's lists, one list after the other. With `distinct`, each element occurs once.
-
-    With `older_first`, the list of an older row is put before the others. That is what Java does if the
-    column ignores retractions.
-    """
+    """All elements of a key's lists, one list after the other; with `distinct`, each one once. With `older_first`, the
+    list of an older row is put before the others, as in Java if the column ignores retractions."""
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)

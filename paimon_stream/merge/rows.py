@@ -30,15 +30,13 @@ def merge_rows(
 ) -> pa.Table:
     """Merges rows of one bucket, in any order, to one row per key, sorted by key.
 
-    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND`, and at least those of the table's columns
-    that `spec.needed` names. The result has the same columns. Columns that are not the table's are taken from
-    the last row that counted. If two rows have equal sequence numbers, the one given *first* is the newer.
+    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and at least the table's columns in `spec.needed`.
+    The result has the same columns; those that are not the table's are taken from the last row that counted. Of rows
+    with equal sequence numbers, the one given *first* is the newer.
 
-    With `keep_deletes`, a key whose result is a -U or -D row keeps that row (for a flush, and for a compaction above
-    older levels). Without it, the key is left out (for a read, and for a compaction into the last level).
-
-    `levels` are the levels of the rows' files, needed if they are merged by a spec with `lookup`; without
-    them, all rows are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
+    With `keep_deletes`, a key whose result is a -U or -D row keeps it (for a flush, and for a compaction above older
+    levels); else the key is left out. `levels` are those of the rows' files, needed by a spec with `lookup`; without
+    them all are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
 
     Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
     """

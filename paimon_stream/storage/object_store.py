@@ -1,12 +1,10 @@
 """Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's blobs.
 
-stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and
-durable when it is answered. The atomic create is a PUT on the condition that there is no object
-(`If-None-Match: *`, Google's generation 0).
-
-A conditional create is answered "exists already" in more cases than one: another writer was first, an earlier
-try of this one took effect and its answer was lost, or another request for the key is under way and nothing
-was written. So the answer is never believed without reading the object (stores.md §4).
+stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and durable when
+it is answered. The atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's
+generation 0). Its answer "exists already" is never believed without reading the object (stores.md §4): another writer
+may have been first, an earlier try may have taken effect without an answer, or another request for the key is under way
+and nothing was written.
 """
 
 import operator

@@ -24,11 +24,9 @@ _MOST_READ: Final = 32 << 20
 
 
 class Upload(io.RawIOBase):
-    """The context of `open_output`, and its stream. It holds at most a few parts in memory, however large the file is.
-
-    A file of one part is created conditionally. obstore cannot send the condition for a file in several
-    parts: there the name is looked at before the first part is sent, and must be a new one.
-    """
+    """The context of `open_output`, and its stream. It holds a few parts in memory, however large the file is. A file
+    of one part is created conditionally. obstore cannot send the condition for several parts: there the name is looked
+    at before the first is sent, and must be a new one."""
 
     def __init__(self, store: "ObjectStorage", path: str) -> None:
         super().__init__()

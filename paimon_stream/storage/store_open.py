@@ -49,13 +49,12 @@ Credential = dict[str, Any]
 class StoreSettings:
     """The settings of one store, with everything that an executor needs to open it.
 
-    Pickles hold secrets, so they go to executors only. `repr` shows none. `kind` is the class of obstore:
-    `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials and without a slash
-    at its end. `bucket` is the bucket or the container, `prefix` the root's key in it, never empty. `config`
-    has keys of obstore's configuration of that class, `client` its client options. `profile` is the AWS
-    profile whose credentials boto3 finds and refreshes. `max_retries` is for requests that may be repeated,
-    `max_outage_millis` for a store that is down after it has answered. `role` has the arguments of the AWS
-    role to assume with these credentials, empty if there is none.
+    Pickles hold secrets, so they go to executors only; `repr` shows none. `kind` is the class of obstore: `s3`, `gcs`
+    or `azure`. `location` is the root as a user wrote it, without credentials and a slash at its end. `bucket` is the
+    bucket or container, `prefix` the root's key in it, never empty. `config` has keys of obstore's configuration,
+    `client` its client options. `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has
+    the arguments of the role to assume with them, if any. `max_retries` is for requests that may be repeated,
+    `max_outage_millis` for a store that is down after it has answered.
     """
 
     kind: str

@@ -1,8 +1,5 @@
-"""The settings of a store: its storage options, then Spark's configuration, then the environment.
-
-Of each option the first value counts that is given, in this order. Credentials are taken from one source
-only: the first that has any. No message holds a value.
-"""
+"""The settings of a store: its storage options, then Spark's configuration, then the environment. Of each option the
+first value counts that is given. Credentials are taken from the first source that has any. No message holds a value."""
 
 import configparser
 import logging

@@ -27,13 +27,10 @@ _CURE: Final = "Move the file away. The stream is then judged only by the table'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWriter:
-    """A stream that was admitted to this table, with its identity at its newest start.
-
-    `schema_digest` is the digest of the table's first schema; it distinguishes a table from a later one of
-    the same name. From batch `journal_since` on, every commit was journalled, so a missing journal entry
-    proves that a batch never reached its commit. It is None while the journal is off. `run` names the run
-    that wrote the register; it is None in registers of releases that did not say it.
-    """
+    """A stream that was admitted to this table, with its identity at its newest start. `schema_digest`, the digest of
+    the first schema, distinguishes the table from a later one of the same name. From batch `journal_since` on, every
+    commit was journalled, so a missing entry proves that a batch never reached its commit; None while the journal is
+    off. `run` names the run that wrote the register, None in those of older releases."""
 
     user: str
     query_id: str | None
@@ -132,13 +129,10 @@ class Claims:
 
 @dataclass(slots=True, kw_only=True)
 class RunFence:
-    """Whether another run can have published one batch where snapshots have expired since the batch was judged. The
-    committer calls it where it finds such a gap. The own claim excludes later runs, but not earlier ones
-    (exactly-once.md §5; docs/architecture.md, What a stream keeps).
-
-    `seen` is the snapshot on which the batch was judged. `attempted` says that an earlier run may have attempted the
-    batch. `live` returns how many files of known earlier attempts are part of the table.
-    """
+    """Whether another run can have published one batch where snapshots have expired since the batch was judged on
+    `seen`. The committer calls it where it finds such a gap. The own claim excludes later runs, but not earlier ones
+    (exactly-once.md §5; docs/architecture.md, What a stream keeps). `attempted`: an earlier run may have attempted the
+    batch. `live` counts the files of known earlier attempts that are part of the table."""
 
     claims: Claims
     refuse: ReplayErrors

@@ -112,12 +112,11 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
         if layout.holds(path):
             yield path
         else:
-            _LOG.warning(
+            text = (
                 "%s: a journal entry names %r as a data file of a dead attempt, but no data file can have "
-                "this path. The file was left.",
-                storage.location,
-                path,
+                "this path. The file was left."
             )
+            _LOG.warning(text, storage.location, path)
 
 
 def snapshots_of_batch(

@@ -23,11 +23,9 @@ _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark reports about one micro-batch. A value is None if it cannot be read from the checkpoint.
-
-    `offsets_hash` distinguishes two plans of the same batch id. `watermark` is epoch milliseconds.
-    `previous_done_millis` is the time at which Spark recorded the previous batch as done.
-    """
+    """What Spark reports about one micro-batch; None is what cannot be read from the checkpoint. `offsets_hash`
+    distinguishes two plans of the same batch id. `watermark` is epoch milliseconds, and so is the time at which Spark
+    recorded the previous batch as done."""
 
     batch_id: int
     offsets_hash: str | None = None
@@ -80,12 +78,11 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 class Evidence:
     """What `judge_first` uses.
 
-    `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the journal's entry of this
-    batch, `last_entry` the newest one of an earlier batch, and `later_entry` the newest one of a later batch.
-    `registered` is the register of this commit user, and `others` are the registers of all other users.
-    `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed` says
-    whether another sink of this run writes under a commit user. `runs` are this run and those whose claims stood
-    when it began.
+    `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the journal's entry of this batch,
+    `last_entry` and `later_entry` the newest ones of an earlier and of a later batch. `registered` is the register of
+    this commit user, `others` those of all other users. `files_live` counts the data files of an entry's attempts that
+    are live in a snapshot. `claimed`: another sink of this run writes under a commit user. `runs` are this run and
+    those whose claims stood when it began.
     """
 
     identity: WriterIdentity

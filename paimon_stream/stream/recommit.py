@@ -1,9 +1,6 @@
-"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`).
-
-A rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is committed
-again only if everything holds that exactly-once.md §7 asks for. What is committed has the user and the
-identifier of the batch, so a second call finds it, and so does the stream.
-"""
+"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`). A rollback looks almost
+alike: a snapshot of ours is gone, and another one has its id. So a batch is committed again only if everything holds
+that exactly-once.md §7 asks for, with its user and identifier, so a second call finds it, and so does the stream."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,10 +1,7 @@
-"""Which tables our writers can write, including the merging of keys, and what users must know about them.
-
-Everything is judged from the table's definition before any row is written, so a refused table stays
-unchanged. Some tables with a primary key need a compaction to make their rows visible or to write their
-changelog. Such a table is written only by a stream that compacts, or if its `write-only` option says that another
-job compacts it (semantics.md R6.6).
-"""
+"""Which tables our writers can write, including the merging of keys, and what users must know about them. All is judged
+from the table's definition before any row is written. Some tables with a primary key need a compaction to make their
+rows visible or to write their changelog: these are written only by a stream that compacts, or if their `write-only`
+option says that another job does (semantics.md R6.6)."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -64,13 +61,12 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
         _LOG.warning(text, table.location, option, value, why)
     columns = KindRules.of(table.schema, table.options, spec).late_deletes
     if columns:
-        _LOG.warning(
+        text = (
             "%s: a -D removes a row, but one that comes late, with a lower sequence than the row has, could "
             "not be merged by any reader, because the functions of %s take no value back. Set "
-            "fields.<column>.ignore-retract to true for them, unless deletes always come in order.",
-            table.location,
-            ", ".join(columns),
+            "fields.<column>.ignore-retract to true for them, unless deletes always come in order."
         )
+        _LOG.warning(text, table.location, ", ".join(columns))
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
@@ -115,9 +111,8 @@ def warn_of_work_left(table: Table) -> None:
         _LOG.warning(text, table.location, "; ".join(left))
     secrets = [key for key in table.schema.options if opt.is_secret(key)]
     if secrets:
-        _LOG.warning(
+        text = (
             "%s has credentials among its options, where every reader of its folder sees them: %s. Remove "
-            "them by Paimon's ALTER TABLE ... RESET, and give the store a new key.",
-            table.location,
-            ", ".join(secrets),
+            "them by Paimon's ALTER TABLE ... RESET, and give the store a new key."
         )
+        _LOG.warning(text, table.location, ", ".join(secrets))

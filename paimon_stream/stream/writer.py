@@ -397,12 +397,10 @@ class StreamWriter:
         return self._committer.watch(base, partitions, below)
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
-        """Publishes a compaction behind the last batch that this run has published or found, under the id and with
-        the marks of that batch. None if nothing was published: the changes do not fit, or another run has begun.
-
-        A batch that is run again finds this snapshot, too. The run remembers that the rows are in the batch's
-        first snapshot. Raises what `Committer.commit` raises.
-        """
+        """Publishes a compaction behind the last batch that this run has published or found, under its id and with its
+        marks. None if nothing was published: the changes do not fit, or another run has begun. A batch that is run
+        again finds this snapshot, too, and remembers that the rows are in its first one. Raises what `Committer.commit`
+        raises."""
         memory = self._memory
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():

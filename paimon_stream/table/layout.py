@@ -90,10 +90,8 @@ def read_hint(storage: Storage, path: str) -> str | None:
 
 
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path. Different users give different parts.
-
-    Everything except ASCII letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes, so no dots or
-    separators are left. A part that would be too long for a file name is cut and ends in a hash.
+    """The commit user as one safe part of a path; different users give different parts. Everything but ASCII letters,
+    digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A part too long for a file name is cut and ends in a hash.
     """
     if not user:
         return "%"

@@ -148,11 +148,8 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
 
 
 class ManifestWriter:
-    """Writes manifests and manifest lists of one table, under names that the caller chooses.
-
-    `schema_id` is the id of the newest schema. If writing fails, nothing is removed: the owner of the names
-    removes the files that have them.
-    """
+    """Writes manifests and manifest lists of one table, under names that the caller chooses. `schema_id` is the id of
+    the newest schema. If writing fails, nothing is removed: that is left to the owner of the names."""
 
     def __init__(
         self, storage: FileSink, options: Options, partition_types: Sequence[DataType], schema_id: int

@@ -66,12 +66,9 @@ def _check_file(file: DataFileMeta) -> None:
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """The paths, relative to the table, of all files that the messages would add: data files with the files
-    beside them, changelog files and index files.
-
-    A compaction can move a file to another level under the same name. Such a file is already part of the
-    table, so it is left out (semantics.md §2.8). Index files outside the table are left out, too.
-    """
+    """The paths, relative to the table, of all files that the messages would add: data files with the files beside
+    them, changelog files and index files. Left out are index files outside the table, and files that a compaction only
+    moves to another level: they are part of the table already (semantics.md §2.8)."""
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
     for message in messages:

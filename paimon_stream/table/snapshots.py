@@ -82,11 +82,10 @@ class SnapshotStore:
         `StorageError`."""
         return self._believed() or self._listed()
 
-    def note(self, snapshot: Snapshot, content: bytes | None = None) -> None:
+    def note(self, snapshot: Snapshot, content: bytes) -> None:
         """Records a snapshot that is certainly part of the table. While it exists, it proves later hints.
         `content` is its encoded form, which then need not be parsed again."""
-        if content is not None:
-            self._parsed = (content, snapshot)
+        self._parsed = (content, snapshot)
         if self._newest is None or snapshot.id > self._newest.id:
             self._newest = snapshot
         self._remember(snapshot)
@@ -115,13 +114,10 @@ class SnapshotStore:
             return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
-        `left` is listed after that snapshot was found missing.
-
-        Expiry removes the oldest snapshot first, so a snapshot of the table's lineage that still exists would have
-        expired before the missing one. It is identified by its nonce, known from an earlier read or from a tag. An id
-        alone proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
-        """
+        """Whether the snapshots `left`, listed after one above them was found missing, prove that it was rolled back.
+        Expiry removes the oldest first, so one of the lineage that still exists would have expired before it. It is
+        identified by its nonce, known from an earlier read or from a tag; an id alone proves nothing, because a paused
+        writer may have created it again. Raises `FormatError`, `StorageError`."""
         present = set(left)
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
         return any(self.stands(one) for one in known if one.id in present)
@@ -195,14 +191,12 @@ class SnapshotStore:
         if hint is None or hint not in ids or hint == ids[-1] or hint + 1 in ids or hint == self._reported:
             return
         self._reported = hint
-        _LOG.warning(
+        text = (
             "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an "
             "expired snapshot again, or a rollback was killed. Other engines may read and write the old one. "
-            "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
-            self._full(layout.LATEST_HINT),
-            hint,
-            ids[-1],
+            "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'."
         )
+        _LOG.warning(text, self._full(layout.LATEST_HINT), hint, ids[-1])
 
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that exists, None in an empty table."""

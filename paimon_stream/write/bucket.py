@@ -29,14 +29,10 @@ _WIDE: Final = Context(prec=50)
 def assign_buckets(
     batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int, function: str = "default"
 ) -> Buckets:
-    """The bucket of every row, 0 to `num_buckets` - 1.
-
-    The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`. `types` are
-    the types of these columns. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`.
-
-    Raises `UnsupportedFeature` for nested types, `InvalidOption` if the key does
-    not suit the function, and `InvalidData` for columns that do not fit their type.
-    """
+    """The bucket of every row, 0 to `num_buckets` - 1. `batch` has the columns of the option `bucket-key`, in its
+    order, and `types` are theirs. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`. Raises
+    `UnsupportedFeature` for nested types, `InvalidOption` if the key does not suit the function, `InvalidData` for
+    columns that do not fit their type."""
     if function == "mod":
         return _mod(batch, types, num_buckets)
     if function == "hive":

@@ -88,12 +88,9 @@ class _Partition:
 
 
 class Assigner:
-    """Gives each key its bucket, by the index that the index manifest `index` of a snapshot lists. It is None if
-    there is none, or if the rows replace all that is in their partitions. `tasks` is the number of tasks that
-    assign keys at once.
-
-    Holds four bytes for each key of the partitions that get rows, and eight for one in a bucket that is not large.
-    """
+    """Gives each key its bucket, by the index in the index manifest `index`; None if there is none, or if the rows
+    replace all that is in their partitions. `tasks` of them assign keys at once. Holds four bytes for each key of the
+    partitions that get rows, and eight for one in a bucket that is not large."""
 
     def __init__(
         self, storage: Storage, layout: Layout, options: Options, *, index: str | None, tasks: int, uuid: str

@@ -50,11 +50,8 @@ def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueSettings:
-    """What all key-value files of a table have in common.
-
-    `keys` are the key columns in key order. `keys_at` are the positions, in a file, of the columns that give
-    the statistics of the keys. `values_at` is the position of the table's first column.
-    """
+    """What all key-value files of a table have in common. `keys` are the key columns in key order, `keys_at` the
+    positions, in a file, of the columns that give their statistics, `values_at` that of the table's first column."""
 
     file: DataFileSettings
     keys: tuple[DataField, ...]

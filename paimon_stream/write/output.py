@@ -34,11 +34,9 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. It leaves closing to the storage.
-
-    An error of the storage is kept in `failure`, and nothing is passed on after it. It is not raised here,
-    because Arrow's ORC writer ends the whole process if its stream raises an error.
-    """
+    """Passes bytes on to a storage's stream and counts them. It leaves closing to the storage. An error of the storage
+    is kept in `failure`, after which nothing is passed on. Raised here it would end the process: Arrow's ORC writer
+    cannot take it."""
 
     closed = False
 

@@ -154,12 +154,9 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """How a table treats row kinds.
-
-    `field` is the column of `rowkind.field`, None if the option is not set. `dropped` are the kinds whose rows are
-    ignored. `refused` are the kinds that readers could
-    not merge (R6.5), and `refusal` says why. `columns` are those that refuse only some rows of these kinds.
-    """
+    """How a table treats row kinds. `field` is the column of `rowkind.field`, if set. `dropped` are the kinds whose
+    rows are ignored, `refused` those that readers could not merge (R6.5), and `refusal` says why. `columns` refuse only
+    some rows of these kinds."""
 
     table: str
     field: str | None

@@ -76,14 +76,11 @@ def _restored(given: dict[str, Any]) -> WriteSpec:
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
-
-    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers those of
-    fixed buckets. Files are durable when this returns. Without rows there are no files and no messages.
-
-    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s, and any error that
-    `batches` raises. Before any error is raised, the task's files are removed (best effort).
-    """
+    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows; none
+    without rows. The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver
+    renumbers those of fixed buckets. Files are durable when this returns; before any error, the task's files are
+    removed (best effort). Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData`, `StorageError`s, and any
+    error that `batches` raises."""
     return _AppendTask(spec).run(batches)
 
 
