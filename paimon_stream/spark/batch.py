@@ -47,7 +47,7 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One run of one query, as this sink sees it. `stateless` says whether the query is known to keep no
-    state; None before Spark was asked. `done` is the newest batch that this process has finished."""
+    state; None before Spark was asked. `report` is that of its newest batch."""
 
     run_id: str | None
     user: str
@@ -57,7 +57,7 @@ class Run:
     plan: WritePlan = field(default_factory=WritePlan)
     cuts: Cuts = field(default_factory=Cuts)
     stateless: bool | None = None
-    done: int | None = None
+    report: CommitReport | None = None
 
     def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
         """Whether the driver may try to write this batch itself."""
@@ -70,6 +70,7 @@ class Run:
         return self.stateless
 
     def close(self) -> None:
+        """Gives up its compaction."""
         if self.compaction is not None:
             self.compaction.close()
 
@@ -104,14 +105,15 @@ class Runs:
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
             with self.run_of(facts, settings, user) as run:
-                self.finish(run, self._write(frame, batch_of(facts, batch_id), facts, run, settings), settings)
+                run.report = self._write(frame, batch_of(facts, batch_id), facts, run, settings)
 
     @contextmanager
     def run_of(self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None) -> Iterator[Run]:
-        """The run of this query, if `after` is None or the newest batch that it has done here, else a new one. After a
-        batch that fails, nothing is remembered."""
+        """The run of this query, a new one unless its newest batch here is `after`, if that is given. Inside, it gets
+        the report of a batch. If that fails, nothing is remembered."""
         run = self._by_user.pop(user, None)
-        if run is not None and (run.run_id != facts.run_id or after not in (None, run.done)):
+        known = None if run is None or run.report is None else run.report.identifier
+        if run is not None and (run.run_id != facts.run_id or after not in (None, known)):
             run.close()
             run = None
         if run is None:
@@ -124,15 +126,11 @@ class Runs:
         except BaseException:
             run.close()
             raise
-        self._by_user[user] = run
-
-    def finish(self, run: Run, report: CommitReport, settings: SinkSettings) -> None:
-        """Notes and reports what became of a batch, and does what follows it."""
-        run.done = report.identifier
-        self.last_report = report
+        assert run.report is not None
+        self._by_user[user], self.last_report = run, run.report
         callback = () if settings.on_commit is None else (settings.on_commit,)
-        report_to_all((self.metrics.report, log_report, *callback), report)
-        run.maintain(report)
+        report_to_all((self.metrics.report, log_report, *callback), run.report)
+        run.maintain(run.report)
 
     @contextmanager
     def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
@@ -267,6 +265,7 @@ def _taken_batch_id(batch_id: int) -> int:
 
 
 def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
+    """What the checkpoint says of the batch."""
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)

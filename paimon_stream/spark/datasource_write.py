@@ -8,7 +8,7 @@ datasource_commit.py, which no worker loads. docs/architecture.md ("Doors of Spa
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as st
@@ -26,47 +26,38 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 """A module of the processes in which Spark plans a write."""
 
 
-Numbers: TypeAlias = tuple[int, int | None, str] | None
-"""The first sequence number, with id and nonce of the snapshot at which it was found; None if rows get no numbers."""
-
-Basis: TypeAlias = tuple[str, int, Numbers]
-"""What a commit needs to know of the plan: the digest of the table, its time in epoch milliseconds, the numbers."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What is known of a batch before its tasks begin.
 
-    `columns` are those of the rows that become the columns `names`, None for one that they lack. In `user`, the commit
-    user, `{}` stands for the query id. `recent` has the newest batch of each stream among the last snapshots, by commit
-    user and query id.
+    `columns` are the names of the table's columns, each with the column of the rows, or None if they lack it. In
+    `user`, the commit user, `{}` stands for the query id. `recent` has the newest batch of each stream among the last
+    snapshots, by commit user and query id. `basis` is for the commit, in the driver's own form.
     """
 
     task: WriteTask
-    columns: tuple[str | None, ...]
-    names: tuple[str, ...]
+    columns: tuple[tuple[str, str | None], ...]
     user: str
     recent: Mapping[tuple[str, str | None], int]
-    basis: Basis
+    basis: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows in the table's columns, NULL where they lack one. Types are converted when rows are written."""
+        names = [name for name, _ in self.columns]
         for batch in batches:
-            made = [pa.nulls(batch.num_rows) if name is None else batch.column(name) for name in self.columns]
-            yield pa.RecordBatch.from_arrays(made, names=list(self.names))
+            made = [pa.nulls(batch.num_rows) if one is None else batch.column(one) for _, one in self.columns]
+            yield pa.RecordBatch.from_arrays(made, names=names)
 
 
 @dataclass(frozen=True)
 class Answer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, and in a stream the ids of query, run
-    and batch. The result is None if the batch is in the table already, so that no file was written."""
+    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis, and in a stream the
+    ids of query and run. The result is None if the batch is in the table already, so that no file was written."""
 
     result: bytes | None
-    basis: Basis
-    ids: tuple[str, str, int] | None
-
-
-Answers: TypeAlias = Sequence[Answer | None]
+    basis: bytes
+    query_id: str = ""
+    run_id: str = ""
 
 
 class _RowWriter:
@@ -95,22 +86,26 @@ class _RowWriter:
         """Writes the rows of one task. A failure that Spark need not try again is an answer, too, so that `commit`
         removes what the other tasks have written. Raises `Unavailable`, `IdentityUnknown`."""
         context, plan = settle(), self._planned()
-        task, ids = plan.task, None
+        task, ids = plan.task, ["", ""]
         if self.is_stream:
-            query_id, run_id, batch = map(context.getLocalProperty, _IDS)
-            if not (query_id and run_id and batch):
+            *ids, batch = map(context.getLocalProperty, _IDS)
+            if not (batch and all(ids)):
                 raise IdentityUnknown(
                     "Spark does not tell its tasks which batch they write, so a replay could not be recognised. "
                     "Nothing was published. Use PaimonSink with foreachBatch."
                 ).of_table(task.spec.storage.location)
-            ids, user = (query_id, run_id, int(batch)), plan.user.replace("{}", query_id)
-            if plan.recent.get((user, query_id)) == int(batch):
+            user = plan.user.replace("{}", ids[0])
+            if plan.recent.get((user, ids[0])) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return Answer(None, plan.basis, ids)
+                return Answer(None, plan.basis, *ids)
             task = replace(task, spec=replace(task.spec, user=user))
         made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
-        return Answer(encode_result(made), plan.basis, ids)
+        return Answer(encode_result(made), plan.basis, *ids)
+
+    def abort(self, messages: Sequence[Answer | None], *batch: int) -> None:
+        """Removes the files of a write that was never committed."""
+        _driver().abort(messages, **self._given)
 
 
 def _driver() -> Any:
@@ -120,25 +115,17 @@ def _driver() -> Any:
 class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Appends a DataFrame, or replaces the table by it."""
 
-    def commit(self, messages: Answers) -> None:
+    def commit(self, messages: Sequence[Answer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
         _driver().commit_rows(self._planned(), messages, **self._given)
 
-    def abort(self, messages: Answers) -> None:
-        """Removes the files of a write that was never committed."""
-        _driver().abort(messages, **self._given)
-
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
-    """Appends each batch of a query, or replaces the table by it. For Spark 4.0 only
-    a `DataSourceArrowWriter` takes Arrow."""
+    """Appends each batch of a query, or replaces the table by it. For Spark 4.0, only a `DataSourceArrowWriter` takes
+    Arrow."""
 
     is_stream = True
 
-    def commit(self, messages: Answers, batchId: int) -> None:
+    def commit(self, messages: Sequence[Answer | None], batchId: int) -> None:
         """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
         _driver().commit_batch(messages, batchId, **self._given)
-
-    def abort(self, messages: Answers, batchId: int) -> None:
-        """Removes the files of a batch that was never committed."""
-        _driver().abort(messages, **self._given)

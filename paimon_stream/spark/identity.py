@@ -22,9 +22,8 @@ _LOG = logging.getLogger(__name__)
 NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
 """Errors that calls to Spark's internals may raise. The internals are not public, and versions differ."""
 
-QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property with a query's id. That of its run is `JOB_GROUP`."""
-JOB_GROUP: Final = "spark.jobGroup.id"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_JOB_GROUP: Final = "spark.jobGroup.id"
 _STATEFUL: Final = (
     "org.apache.spark.sql.execution.streaming.StatefulOperator",
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator",
@@ -89,7 +88,7 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
     if is_connect(frame) or facts.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
-    found = (context.getLocalProperty(QUERY_ID), context.getLocalProperty(JOB_GROUP))
+    found = (context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_JOB_GROUP))
     return None not in found and found == (facts.query_id, facts.run_id)
 
 
@@ -118,8 +117,8 @@ def _run_of_this_process() -> str:
 def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]) -> QueryFacts:
     """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
-    query_id = context.getLocalProperty(QUERY_ID)
-    run_id = context.getLocalProperty(JOB_GROUP) if query_id else None
+    query_id = context.getLocalProperty(_QUERY_ID)
+    run_id = context.getLocalProperty(_JOB_GROUP) if query_id else None
     if query_id is None and given is not None:
         query_id = given.query_id()
     facts = QueryFacts(query_id=query_id, run_id=run_id, checkpoint=given)

@@ -267,11 +267,13 @@ class StreamWriter:
         return 0 if self._numbering is None else self._numbering.first
 
     def take_rows(self, digest: str, numbering: Numbering | None) -> None:
-        """Takes what was planned before `judge`, as far as the batch is committed by it: the digest of the table for
-        which tasks have written the rows, and their numbers. Called after `judge`, and before `commit`. Raises
-        `TableReplaced`."""
+        """Takes what tasks were told before `judge`: the digest of the table that they write, and where their numbers
+        begin. Called before `commit`. Raises `TableReplaced`."""
         if digest != self._digest:
-            raise replaced_meanwhile(self._storage.location)
+            raise TableReplaced(
+                "the table was dropped and created again while the rows were written. Nothing was published. Restart "
+                "the query, if the new table may have them."
+            ).of_table(self._storage.location)
         self._numbering = numbering
 
     @property
@@ -323,8 +325,8 @@ class StreamWriter:
             overwrites=self._overwrites,
             runtime=self._runtime,
         )
-        if self._is_numbered_apart(verdict.seen):
-            entry = replace(entry, offsets_hash=None)  # the entry does not say when, so no run may use its files
+        if self._numbering and self._numbering.base != verdict.seen:
+            entry = replace(entry, offsets_hash=None)  # its rows are numbered on another snapshot: no run may use it
         note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
@@ -422,15 +424,6 @@ class StreamWriter:
         self.newest = outcome.snapshot
         self._memory = replace(memory, seen=SnapshotRef.of(outcome.snapshot))
         return outcome
-
-    def _is_numbered_apart(self, seen: SnapshotRef | None) -> bool:
-        """Whether the rows got their numbers on an earlier snapshot than the batch was judged on, or their dynamic
-        buckets on another one."""
-        numbering = self._numbering
-        if numbering is None or numbering.base == seen:
-            return False
-        earlier = 0 if numbering.base is None else numbering.base.id
-        return numbering.index is not None or earlier <= (0 if seen is None else seen.id)
 
     def _ask(
         self,
@@ -548,11 +541,3 @@ class StreamWriter:
             self._journal.clear()  # not before: the entry of a dead attempt may show that it was published
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
         return removed_files
-
-
-def replaced_meanwhile(location: str) -> TableReplaced:
-    """The error for rows that were written into an earlier table at the location."""
-    return TableReplaced(
-        "the table was dropped and created again while the rows were written. Nothing was published. Write them again, "
-        "if the new table may have them."
-    ).of_table(location)

@@ -1,4 +1,4 @@
-"""Streams that write by `format("paimon_stream")`: each batch once, by the rules of `PaimonSink`, and no file left over."""
+"""Streams that write by `format("paimon_stream")`: each batch once, and no file is left over."""
 
 from __future__ import annotations
 
