@@ -67,22 +67,20 @@ class Predicate:
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
-    def possible(self, pieces: Iterable[Known]) -> list[bool]:
+    def possible(self, known: Iterable[Known]) -> list[bool]:
         """For each of these sets of rows, whether one of them can fulfil the condition; True in doubt."""
         from pyarrow.dataset import FileSystemDataset, ParquetFileFormat  # imports pandas
-        from pyarrow.fs import LocalFileSystem
 
-        cases, owners, number = list[pc.Expression](), list[str](), -1
-        for number, (stats, rows) in enumerate(pieces):
-            known = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
-            split = [one for one in known if len(one) == 2][:_MOST_SPLIT]
-            made = list(product(*[one for one in known if len(one) == 1], *split))
-            cases += [reduce(and_, case, pc.scalar(True)) for case in made]
-            owners += [str(number)] * len(made)
-        how: dict[str, Any] = {"format": ParquetFileFormat(), "filesystem": LocalFileSystem(), "partitions": cases}
-        whole = FileSystemDataset.from_paths(owners, schema=self._table, **how)
+        kind, pieces, number = ParquetFileFormat(), [], -1
+        for number, (stats, rows) in enumerate(known):
+            of_columns = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
+            split = [one for one in of_columns if len(one) == 2][:_MOST_SPLIT]
+            named = pa.py_buffer(b"%d" % number)
+            for case in product(*[one for one in of_columns if len(one) == 1], *split):
+                pieces.append(kind.make_fragment(named, partition_expression=reduce(and_, case, pc.scalar(True))))
+        whole = FileSystemDataset(pieces, self._table, kind)
         try:
-            found = {int(one.path) for one in whole.get_fragments(filter=self.where)}
+            found = {int(one.buffer.to_pybytes()) for one in whole.get_fragments(filter=self.where)}
         except pa.ArrowException:  # the condition cannot be computed for a value; that is said when it is read
             return [True] * (number + 1)
         return [one in found for one in range(number + 1)]
