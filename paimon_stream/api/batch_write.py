@@ -171,8 +171,7 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
 
 
 def _of_frame(table: Table, rows: Any) -> Any:
-    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. NaN of pandas is NULL. Raises
-    `InvalidData` for a column of pandas whose values have no common type."""
+    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises `InvalidData`."""
     library = type(rows).__module__.partition(".")[0]
     if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
         return rows

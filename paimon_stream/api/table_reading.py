@@ -103,55 +103,26 @@ class TableReading(LoadedTable):
         `InvalidData` for a partition value of another type, a value that `filter` cannot be computed for, and for
         deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
-        return _table(self._scan(snapshot_id, columns, partition, tag, timestamp, filter))
-
-    def to_pandas(
-        self,
-        snapshot_id: int | None = None,
-        columns: Sequence[str] | None = None,
-        partition: Mapping[str, Any] | str | None = None,
-        *,
-        tag: str | None = None,
-        timestamp: Moment | None = None,
-        filter: Any = None,
-    ) -> Any:
-        """The rows of `to_arrow` as a `pandas.DataFrame`, as Arrow converts them. Raises also `MissingExtra`."""
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
+
+    def to_pandas(self, *args: Any, **arguments: Any) -> Any:
+        """The rows of `to_arrow`, whose arguments it takes, as a `pandas.DataFrame`. Raises also `MissingExtra`."""
         require("pandas", None, "PaimonTable.to_pandas")
-        return _table(scan).to_pandas()
+        return self.to_arrow(*args, **arguments).to_pandas()
 
-    def to_polars(
-        self,
-        snapshot_id: int | None = None,
-        columns: Sequence[str] | None = None,
-        partition: Mapping[str, Any] | str | None = None,
-        *,
-        tag: str | None = None,
-        timestamp: Moment | None = None,
-        filter: Any = None,
-    ) -> Any:
-        """The rows of `to_arrow` as a `polars.DataFrame`. Raises also `MissingExtra`."""
-        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
-        return require("polars", None, "PaimonTable.to_polars").from_arrow(_table(scan))
+    def to_polars(self, *args: Any, **arguments: Any) -> Any:
+        """The rows of `to_arrow`, whose arguments it takes, as a `polars.DataFrame`. Raises also `MissingExtra`."""
+        return require("polars", None, "PaimonTable.to_polars").from_arrow(self.to_arrow(*args, **arguments))
 
-    def to_duckdb(
-        self,
-        snapshot_id: int | None = None,
-        columns: Sequence[str] | None = None,
-        partition: Mapping[str, Any] | str | None = None,
-        *,
-        tag: str | None = None,
-        timestamp: Moment | None = None,
-        filter: Any = None,
-        connection: Any = None,
-    ) -> Any:
-        """The rows of `to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also
-        `MissingExtra`."""
-        if connection is not None and "duckdb" not in type(connection).__module__:
-            raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")
-        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+    def to_duckdb(self, *args: Any, connection: Any = None, **arguments: Any) -> Any:
+        """The rows of `to_arrow`, whose arguments it takes, as a relation of DuckDB, of this connection or its default
+        one. Raises also `MissingExtra`."""
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
-        return duckdb.from_arrow(_table(scan), connection=connection or duckdb.default_connection())
+        if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+            raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")
+        rows = self.to_arrow(*args, **arguments)
+        return duckdb.from_arrow(rows, connection=connection or duckdb.default_connection())
 
     def to_batches(
         self,
@@ -178,7 +149,3 @@ class TableReading(LoadedTable):
                 timestamp = moment_millis(timestamp, "timestamp", self.location, system().clock.now_millis())
             what = {"columns": columns, "partition": partition, "filter": filter}
             return plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, **what)
-
-
-def _table(scan: Scan) -> pa.Table:
-    return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))

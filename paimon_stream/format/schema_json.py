@@ -34,12 +34,8 @@ class TableSchema:
         return f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"
 
     def _repr_html_(self) -> str:
-        keys = self.primary_keys, self.partition_keys
-        rows = [
-            (one.name, one.type, " ".join("✓" if one.name in some else "" for some in keys), one.description)
-            for one in self.fields
-        ]
-        return html_table(f"Schema {self.id}", ("Column", "Type", "Key, partition", "Description"), rows)
+        rows = [(one.name, one.type, one.description) for one in self.fields]
+        return html_table(f"Schema {self.id}", ("Column", "Type", "Description"), rows)
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -62,32 +62,25 @@ class Predicate:
             if unknown:
                 text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
             raise IncompatibleSchema(
-                f"the condition {where} does not fit the columns: {text}.",
-                **({"column": unknown[1]} if unknown else {}),
+                f"the condition {where} does not fit the columns: {text}.", column=unknown and unknown[1]
             ).of_table(table) from None
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
-    def possible(self, pieces: Iterable[Known]) -> list[bool]:
+    def possible(self, known: Iterable[Known]) -> list[bool]:
         """For each of these sets of rows, whether one of them can fulfil the condition; True in doubt."""
-        import pyarrow.dataset as ds  # imports pandas
-        from pyarrow.fs import LocalFileSystem
+        from pyarrow.dataset import FileSystemDataset, ParquetFileFormat  # imports pandas
 
-        cases: list[pc.Expression] = []
-        owners: list[int] = []
-        number = -1
-        for number, (stats, rows) in enumerate(pieces):
-            known = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
-            split = [one for one in known if len(one) == 2][:_MOST_SPLIT]
-            made = list(product(*[one for one in known if len(one) == 1], *split))
-            cases += [reduce(and_, case, pc.scalar(True)) for case in made]
-            owners += [number] * len(made)
-        names, kind = list(map(str, owners)), ds.ParquetFileFormat()
-        whole = ds.FileSystemDataset.from_paths(
-            names, schema=self._table, format=kind, filesystem=LocalFileSystem(), partitions=cases
-        )
+        kind, pieces, number = ParquetFileFormat(), [], -1
+        for number, (stats, rows) in enumerate(known):
+            of_columns = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
+            split = [one for one in of_columns if len(one) == 2][:_MOST_SPLIT]
+            named = pa.py_buffer(b"%d" % number)
+            for case in product(*[one for one in of_columns if len(one) == 1], *split):
+                pieces.append(kind.make_fragment(named, partition_expression=reduce(and_, case, pc.scalar(True))))
+        whole = FileSystemDataset(pieces, self._table, kind)
         try:
-            found = {int(one.path) for one in whole.get_fragments(filter=self.where)}
+            found = {int(one.buffer.to_pybytes()) for one in whole.get_fragments(filter=self.where)}
         except pa.ArrowException:  # the condition cannot be computed for a value; that is said when it is read
             return [True] * (number + 1)
         return [one in found for one in range(number + 1)]
@@ -129,6 +122,8 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
         return [column.is_null()]
     nulls = [] if stats.null_count == 0 else [column.is_null()]
     unordered = one.type.root in _FLOATS or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
+    if one.type.root is TypeRoot.CHAR and low is not None:
+        low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
     try:
         sure = low is not None and low <= high and (not unordered or (rows == 1 and low == high))
         if sure and not (isinstance(high, str) and high.endswith("?")):  # a bound of Java that may be too small

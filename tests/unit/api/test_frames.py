@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import IncompatibleSchema, InvalidData, MissingExtra
+from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption, MissingExtra
 
 _NUMBER = count()
 SCHEMA = [("id", "BIGINT"), ("name", "STRING"), ("at", "TIMESTAMP(6)"), ("tags", "ARRAY<INT>")]
@@ -73,6 +73,8 @@ def test_duckdb_gets_a_relation_of_the_chosen_rows() -> None:
     assert relation.aggregate("count(*), max(name)").fetchall() == [(1, "a")]
     with duckdb.connect() as own:
         assert table.to_duckdb(connection=own).count("*").fetchall() == [(3,)]
+    with pytest.raises(InvalidOption, match="connection is of type object"):
+        table.to_duckdb(connection=object())
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars", "duckdb"])

@@ -1,0 +1,166 @@
+"""Reading tables by `format("paimon_stream")`: the rows of our reader, in splits that tasks read without planning."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark.sql.datasource", reason="needs Spark 4")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+
+from paimon_stream import PaimonTable
+from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound
+from paimon_stream.spark.datasource import register
+from paimon_stream.spark.datasource_read import reader_of, schema_of
+from paimon_stream.table.manifests import ManifestStore
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+CASES = [
+    "all_types", "all_types_avro", "all_types_orc", "evolved", "evolved_pk", "pk_partitioned", "pk_updates",
+    "partition_times", "partition_types", "kinds/vectors_pk", "kinds/vectors_append_bucketed", "kinds/data_evolution",
+    "compaction/first_row", "compaction/partial_update", "compaction/deletion_vectors",
+]  # fmt: skip
+
+
+def path_of(case: str) -> str:
+    return str(GOLDEN / case / "db.db" / "t")
+
+
+def batches_of(options: dict[str, str]) -> tuple[list[pa.RecordBatch], int]:
+    """The batches as Spark's tasks get them, and the number of splits."""
+    from pyspark.serializers import CPickleSerializer
+
+    reader = reader_of(options, schema_of(options))
+    splits = reader.partitions()
+    in_task = CPickleSerializer().loads(CPickleSerializer().dumps(reader))
+    return [one for split in splits for one in in_task.read(split)], len(splits)
+
+
+def expected(table: pa.Table, schema: pa.Schema) -> Counter[str]:
+    """The rows as text, with timestamps floored to microseconds and times as numbers."""
+    columns = []
+    for column, field in zip(table.columns, schema, strict=True):
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            nanos = [None if one is None else one // 1000 for one in column.cast(pa.int64()).to_pylist()]
+            column = pa.chunked_array([pa.array(nanos, pa.int64()).cast(pa.timestamp("us")).cast(field.type)])
+        elif not column.type.equals(field.type) and not pa.types.is_nested(column.type):
+            column = column.cast(field.type)
+        columns.append([repr(plain(one.as_py())) for one in column])
+    return Counter(map(str, zip(*columns, strict=True)))
+
+
+def plain(value: Any) -> Any:
+    """Without what Arrow's conversion of nested values makes of nanoseconds and times."""
+    match value:
+        case dt.time():
+            return (value.hour * 60 + value.minute) * 60_000 + value.second * 1000 + value.microsecond // 1000
+        case list() | tuple():
+            return [plain(one) for one in value]
+        case dict():
+            return {key: plain(one) for key, one in value.items()}
+        case dt.datetime() if hasattr(value, "nanosecond"):
+            return value.to_pydatetime(warn=False)
+    return value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tasks_read_every_row_of_java_s_tables(case: str) -> None:
+    options = {"path": path_of(case), "split-size": "1 kb"}
+    found, splits = batches_of(options)
+    whole = PaimonTable.load(path_of(case)).to_arrow()
+    rows = pa.Table.from_batches(found)
+    rows.validate(full=True)
+    assert expected(rows, rows.schema) == expected(whole, rows.schema)
+    assert splits > 1 or len(PaimonTable.load(path_of(case)).files()) == 1 or "pk" in case or "compaction" in case
+
+
+def frame(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    register(spark)
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return spark.read.format("paimon_stream").options(**named).load(path)
+
+
+@pytest.mark.parametrize("case", ["all_types", "pk_updates"])
+def test_spark_takes_the_batches_of_every_type(spark_session: SparkSession, case: str) -> None:
+    read = frame(spark_session, path_of(case))
+    whole = PaimonTable.load(path_of(case)).to_arrow()
+    batches, _ = batches_of({"path": path_of(case)})
+    assert read.columns == whole.column_names
+    assert expected(read.toArrow().cast(batches[0].schema), batches[0].schema) == expected(whole, batches[0].schema)
+
+
+def test_options_choose_snapshot_columns_and_partitions(spark_session: SparkSession, tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT"), ("p", "STRING")], partition_keys=["p"])
+    empty = frame(spark_session, table.location)
+    assert empty.collect() == []
+    for start in (0, 3):
+        table.append(pa.table({"id": pa.array(range(start, start + 3), pa.int32()), "p": ["a", "b", "a"]}))
+    table.create_tag("first", 1)
+    table.create_branch("side", "first")
+    path, at = table.location, table.snapshots()[0].time_millis
+
+    def ids(read: DataFrame) -> list[int]:
+        return sorted(one.id for one in read.collect())
+
+    assert ids(frame(spark_session, path)) == [0, 1, 2, 3, 4, 5]
+    assert ids(frame(spark_session, path, tag="first", columns="id")) == [0, 1, 2]
+    assert ids(frame(spark_session, path, branch="side")) == [0, 1, 2]
+    narrow = spark_session.read.format("paimon_stream").schema("id int").option("partition", "p=b").load(path)
+    assert narrow.columns == ["id"]
+    assert ids(narrow.where("id > 1")) == [4]
+    for options in ({"scan.snapshot-id": "1"}, {"scan.tag-name": "first"}, {"scan.timestamp-millis": str(at)}):
+        given = {"path": path, **options}
+        assert sum(one.num_rows for one in batches_of(given)[0]) in (3, 6 if "millis" in str(options) else 3)
+
+
+def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"bucket": "2", "write-only": "true"}
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT NOT NULL")], primary_keys=["id"], options=options)
+    for start in (0, 5):
+        table.append(pa.table({"id": pa.array(range(start, start + 10), pa.int32())}))
+    given = {"path": table.location, "split-size": "1 b"}
+    reader = reader_of(given, schema_of(given))
+    splits = reader.partitions()
+    assert len(splits) == 2  # one for each bucket
+    table.append(pa.table({"id": pa.array([99], pa.int32())}))
+    monkeypatch.setattr(ManifestStore, "read", None)
+    assert sorted(one for split in splits for rows in reader.read(split) for one in rows["id"].to_pylist()) == [
+        *range(15)
+    ]
+    assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"snapshot-id": "1", "tag": "x"}, InvalidOption, "snapshot_id and tag are both given"),
+        ({"snapshot-id": "1", "scan.snapshot-id": "1"}, InvalidOption, "mean the same"),
+        ({"snapshot-id": "one"}, InvalidOption, "snapshot_id is 'one'"),
+        ({"split-size": "big"}, InvalidOption, "split-size is not a size"),
+        ({"timestamp": "soon"}, InvalidOption, "timestamp is 'soon'"),
+        ({"columns": "nope"}, IncompatibleSchema, "no column 'nope'"),
+        ({"snapshott-id": "1"}, InvalidOption, "Unknown option 'snapshott-id'"),
+        ({"tag": "gone"}, NotFound, "no tag 'gone'"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, str], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        schema_of({"path": path_of("append_plain"), **options})
+
+
+def test_a_schema_of_other_types_is_refused(spark_session: SparkSession) -> None:
+    table = PaimonTable.load(path_of("append_plain"))
+    name = table.schema.fields[0].name
+    register(spark_session)
+    read = spark_session.read.format("paimon_stream").schema(f"`{name}` binary").load(table.location)
+    with pytest.raises(Exception, match=f"IncompatibleSchema.*column {name!r} is"):
+        read.collect()
