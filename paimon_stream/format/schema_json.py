@@ -79,7 +79,8 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
     """Reads a schema file; `path` is for the message. Unknown keys are ignored.
 
     Applies the defaults of older versions: a missing `bucket` means 1 for version 1 and below, a missing
-    `file.format` means orc for version 2 and below. Raises `CorruptMetadata`, `UnknownVersion`.
+    `file.format` means orc for version 2 and below. Raises `CorruptMetadata`, `UnknownVersion`, and
+    `UnsupportedFeature`, which does not name the file, for a type that cannot be read.
     """
     with understanding(path, len(data), "a schema file", "Restore it from a backup."):
         node = parse_json(data)
