@@ -15,6 +15,7 @@ from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION
+from paimon_stream.table.layout import id_in_name
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -248,8 +249,7 @@ class TableCache:
 
 def recorded_number(snapshot: Snapshot) -> int | None:
     """The largest sequence number in a snapshot's own properties; None if it is not stored."""
-    text = snapshot.properties.get(MAX_SEQUENCE, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return id_in_name(snapshot.properties.get(MAX_SEQUENCE, ""), "")
 
 
 def highest_of(entries: Iterable[ManifestEntry]) -> int:

@@ -67,9 +67,12 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
                 element[_TYPE_LENGTH] = (_I32, _WIDTH)
     for group in _structs(known, _ROW_GROUPS):
         for i, chunk in enumerate(_structs(group, _COLUMNS)):
-            if _META_DATA in chunk and chosen(i, chunk[_META_DATA][1]):
-                chunk[_META_DATA][1][_TYPE] = (_I32, type_)
-                chunk[_META_DATA][1].pop(_STATISTICS, None)
+            kind, meta = chunk.get(_META_DATA, (_STRUCT, {}))
+            if kind != _STRUCT:
+                raise FormatError("its footer is damaged")
+            if meta and chosen(i, meta):
+                meta[_TYPE] = (_I32, type_)
+                meta.pop(_STATISTICS, None)
     made = bytearray()
     _write(made, known)
     return bytes(made) + len(made).to_bytes(4, "little") + MAGIC

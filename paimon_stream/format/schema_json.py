@@ -87,7 +87,7 @@ def encode_schema(schema: TableSchema) -> bytes:
 def decode_schema(data: bytes, path: str) -> TableSchema:
     """Reads a schema file; `path` is for the message. Unknown keys are ignored. In old versions, a missing `bucket`
     means 1 (version 1 and below), a missing `file.format` orc (2 and below). Raises `CorruptMetadata`,
-    `UnknownVersion`."""
+    `UnknownVersion`, and `UnsupportedFeature`, which does not name the file, for a type that cannot be read."""
     with understanding(path, len(data), "a schema file", "Restore it from a backup."):
         node = parse_json(data)
         version = integer(node.get("version", 1))

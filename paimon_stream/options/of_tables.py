@@ -14,6 +14,7 @@ from paimon_stream.options.option import (
     one_of,
     positive,
     size,
+    small,
     switch,
     text,
     time_form,
@@ -28,7 +29,7 @@ BUCKET_FUNCTION = Option(
 )
 FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
 FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
-ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd for data files and manifests.")
+ZSTD_LEVEL = Option("file.compression.zstd-level", small, "1", "Level of zstd for data files and manifests.")
 FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Maximum size of a Parquet row group or an ORC stripe.")
 ORC_LTZ_LEGACY = Option(
     "orc.timestamp-ltz.legacy.type", boolean, "true",

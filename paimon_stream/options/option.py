@@ -88,6 +88,14 @@ def integer(text: str) -> int:
     return number
 
 
+def small(text: str) -> int:
+    """A whole number of 32 bits."""
+    number = integer(text)
+    if number.bit_length() > 31:
+        raise ValueError("beyond 32 bits")
+    return number
+
+
 def positive(text: str) -> int:
     """A whole number above zero."""
     number = integer(text)
@@ -174,11 +182,14 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 _FORM_TOKEN: Final = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL)
+_MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not to have the form
 
 
 def time_form(value: str) -> re.Pattern[str]:
     """A pattern of Java's `DateTimeFormatter`, such as `yyyyMMdd[ HH:mm]`. Each letter is a group of the result; Y is
     a year of two digits."""
+    if value.count("[") > _MOST_SECTIONS:
+        raise ValueError(f"it has more than {_MOST_SECTIONS} sections in [ ]")
     try:
         return re.compile(_FORM_TOKEN.sub(_part_of_form, value))
     except re.error:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.storage.location import StoreLocation
@@ -78,7 +78,7 @@ def _client(values: StoreValues, made: Rules) -> None:
         if not port.isdigit():
             raise values.wrong("proxy_port", "is not the number of a port.")
         made.client["proxy_url"] = f"{scheme}://{login}{values.text('proxy_host')}:{port}"
-    elif values.has("proxy_url") and not urlsplit(values.text("proxy_url") or "").hostname:
+    elif values.has("proxy_url") and not _parts(values, "proxy_url", values.text("proxy_url")).hostname:
         raise values.wrong("proxy_url", "is not a URL such as http://host:port.")
     trusted = values.text("root_certificate")
     if trusted is not None:
@@ -97,16 +97,23 @@ def _url(values: StoreValues, key: str, made: Rules, *, allow_http: bool, tls: b
     if given is None:
         return None
     url = (given if "://" in given else f"{'https' if tls else 'http'}://{given}").rstrip("/")
-    parts = urlsplit(url)
+    parts = _parts(values, key, url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc:
         raise values.wrong(key, "is not a URL such as https://host:port, without user and query.")
     _check_tls(values, key, url, made, allow_http=allow_http)
     return url
 
 
+def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
+    try:
+        return urlsplit(url or "")
+    except ValueError:
+        raise values.wrong(key, "is not a URL such as https://host:port.") from None
+
+
 def _check_tls(values: StoreValues, key: str, url: str, made: Rules, *, allow_http: bool) -> None:
     if url.startswith("http://"):
-        if not (allow_http or _is_loopback(urlsplit(url).hostname or "")):
+        if not (allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
             raise values.wrong(
                 key,
                 "has no TLS: rows and tokens would go over the network in the clear. Give https://…, or set "
@@ -244,7 +251,7 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
     if key is not None:
         try:
             base = json.loads(key).get("gcs_base_url", "")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             raise values.wrong("service_account_key", "is not the JSON text of a service account.") from None
         _check_tls(values, "service_account_key", str(base), made, allow_http=allow_http)
     url = _url(values, "base_url", made, allow_http=allow_http)
@@ -274,7 +281,7 @@ def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: b
             raise values.wrong(key, "is not base64. Look for a missing character.") from None
     if values.has("sas_key"):
         made.config["sas_key"] = (values.text("sas_key") or "").lstrip("?")
-    asked = urlsplit(values.text("oauth_endpoint") or "")
+    asked = _parts(values, "oauth_endpoint", values.text("oauth_endpoint"))
     if asked.scheme:
         made.config.setdefault("authority_host", f"{asked.scheme}://{asked.netloc}")
         made.config.setdefault("tenant_id", asked.path.strip("/").partition("/")[0])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike, fspath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
@@ -79,10 +79,10 @@ def open_folder(
         return storage
     if scheme == "memory":
         _refuse_unknown(options, location, known=set())
-        parts = urlsplit(location)
-        if not parts.netloc:
+        name, _, root = location.partition("://")[2].partition("/")
+        if not name:
             raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
-        return MemoryStorage(parts.netloc, root=parts.path.strip("/"))
+        return MemoryStorage(name, root=root.strip("/"))
     raise UnsupportedFeature(
         f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}.",
         location=shown_location(location),

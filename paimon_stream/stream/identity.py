@@ -7,6 +7,7 @@ from typing import Final
 
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot
+from paimon_stream.table.layout import id_in_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,7 @@ class BatchSummary:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "BatchSummary":
         """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
-        read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
-        return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
+        return cls(**{one.name: id_in_name(properties.get(_key(one.name), ""), "") for one in fields(cls)})
 
     def properties(self) -> dict[str, str]:
         """The properties, without unknown values."""

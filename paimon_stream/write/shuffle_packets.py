@@ -25,6 +25,10 @@ PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece bin
 
 _TYPES: Final = {"int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary()}
 _SCHEMA: Final = pa.schema([(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))])
+_NOT_WHOLE: Final = (
+    "The last rows of a task did not come whole. Nothing was published. Restart the query; if it happens again, "
+    "report it."
+)
 _HELD_BYTES: Final = 32 * 2**20
 _PIECE_BYTES: Final = 4 * 2**10
 """Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their size."""
@@ -48,8 +52,8 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of one shuffle key. The packets must come in order. Raises `PaimonStreamError` if the
-    last stream has no end."""
+    """The rows of the packets of one shuffle key. The packets must come in order. Raises `PaimonStreamError` if a
+    stream is broken or the last one has no end."""
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
@@ -62,14 +66,14 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             begun.append(data.slice(start, stop - start))
             whole = begun[0] if len(begun) == 1 else pa.py_buffer(b"".join(begun))
             begun, start = [], stop
-            yield from pa.ipc.open_stream(whole)
+            try:
+                yield from pa.ipc.open_stream(whole)
+            except (pa.ArrowException, OSError) as broken:
+                raise PaimonStreamError(_NOT_WHOLE) from broken
         if start < bounds[-1]:
             begun.append(data.slice(start, int(bounds[-1]) - start))
     if begun:
-        raise PaimonStreamError(
-            "The last rows of a task did not come whole. Nothing was published. Restart the query; if it "
-            "happens again, report it."
-        )
+        raise PaimonStreamError(_NOT_WHOLE)
 
 
 class _Packer:

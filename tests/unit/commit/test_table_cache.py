@@ -4,12 +4,12 @@ other writers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from paimon_stream.commit.plan import Base
-from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache
 from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -228,6 +228,14 @@ def test_the_largest_sequence_number_moves_with_buckets_and_files() -> None:
     known.commit_ours([add("3", A, last=90)])
     assert known.reads_of(lambda: known.cache.highest_at(known.base.snapshot)) == 0
     assert known.cache.highest_at(known.base.snapshot) == 90
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 19, "²", "-1", ""])
+def test_a_recorded_number_that_is_none_is_found_in_the_files(text: str) -> None:
+    known = Known()
+    latest = known.commit([add("1", A, last=5)])
+    wrong = replace(latest, properties={**latest.properties, MAX_SEQUENCE: text})
+    assert known.cache.highest_at(wrong) == 5
 
 
 def test_a_commit_on_a_later_base_than_the_position_is_taken_in_with_what_came_between() -> None:

@@ -106,6 +106,8 @@ def test_a_pattern_is_read_as_java_reads_it(pattern: str, text: str, time: str |
         ("yyyy{MMdd", "'{' is not read"),
         ("yyyy-MM-dd]", "is not closed or opened"),
         ("[yyyy-MM-dd", "is not closed or opened"),
+        ("[ ]" * 40 + "yyyy-MM-dd", "more than 10 sections"),
+        ("[" * 3000 + "]" * 3000, "more than 10 sections"),
         ("yyyy-MM-dd[ HH:mm][ HH:mm:ss]", "a letter comes twice"),
     ],
 )

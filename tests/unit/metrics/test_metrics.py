@@ -240,4 +240,5 @@ def test_a_table_records_a_summary_of_each_batch() -> None:
     assert BatchSummary.of(summary.properties()) == summary
     assert summary.properties()["paimon-stream.write-millis"] == "13"
     assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
+    assert BatchSummary.of({"paimon-stream.rows": "9" * 5000, "paimon-stream.files": "²"}) == BatchSummary()
     assert BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"] == "1"

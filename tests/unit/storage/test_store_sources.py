@@ -178,6 +178,8 @@ def test_other_names_of_sparks_configuration_are_sparks_own() -> None:
         ({"s3.path.style.access": SECRET}, "neither true nor false"),
         ({"s3.endpoint": f"https://user:{SECRET}@host"}, "is not a URL"),
         ({"s3.endpoint": f"ftp://{SECRET}"}, "is not a URL"),
+        ({"s3.endpoint": f"https://[{SECRET}"}, "is not a URL"),
+        ({"s3.endpoint": f"https://[{SECRET}]:80"}, "is not a URL"),
         ({"s3.endpoint": "http://minio.example:9000"}, "has no TLS"),
         ({"s3.endpoint": "minio.example:9000", "s3.connection.ssl.enabled": "false"}, "has no TLS"),
         ({"s3.encryption.key": SECRET}, "needs 's3.encryption.algorithm'"),
@@ -185,6 +187,7 @@ def test_other_names_of_sparks_configuration_are_sparks_own() -> None:
         ({"s3.encryption.algorithm": "SSE-C"}, "needs the key"),
         ({"AWS_CA_BUNDLE": f"/nowhere/{SECRET}"}, "cannot be read"),
         ({"proxy_url": SECRET}, "is not a URL"),
+        ({"proxy_url": f"http://[{SECRET}"}, "is not a URL"),
         ({"fs.s3a.proxy.host": "h", "fs.s3a.proxy.port": SECRET}, "number of a port"),
         ({"role_session_name": SECRET}, "Give 's3.role-arn'"),
         ({"fs.s3a.aws.credentials.provider": "a.AssumedRoleCredentialProvider"}, "assumed.role.arn"),
@@ -354,8 +357,13 @@ def test_azure_finds_its_account_in_the_location_or_the_options() -> None:
 def test_malformed_keys_are_refused_before_they_are_used() -> None:
     with pytest.raises(InvalidOption, match="not base64"):
         settings(ABFS, {"adls.account-key": f"{SECRET}!"})
-    with pytest.raises(InvalidOption, match="JSON"):
-        settings("gs://bucket/t", {"gs.service-account-key": SECRET})
+    for text in (SECRET, "[" * 100_000):
+        with pytest.raises(InvalidOption, match="JSON"):
+            settings("gs://bucket/t", {"gs.service-account-key": text})
+    with pytest.raises(InvalidOption, match="is not a URL"):
+        settings("gs://bucket/t", {"gs.service-account-key": '{"gcs_base_url": "http://["}'})
+    with pytest.raises(InvalidOption, match="is not a URL"):
+        settings(ABFS, {"fs.azure.account.oauth2.client.endpoint": f"https://[{SECRET}"})
 
 
 def test_google_takes_a_file_a_text_or_a_token() -> None:

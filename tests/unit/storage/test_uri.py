@@ -16,6 +16,13 @@ from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.uri import open_storage
 
 
+def test_the_name_of_a_memory_is_all_up_to_the_first_slash() -> None:
+    for name in ("n", "[n", "a?b"):
+        assert open_storage(f"memory://{name}/x/").location == f"memory://{name}/x"
+    with pytest.raises(InvalidOption, match="names no store"):
+        open_storage("memory:/x")
+
+
 @pytest.mark.parametrize(
     ("location", "path"),
     [

@@ -99,6 +99,13 @@ def test_a_packet_without_its_end_is_an_error() -> None:
         list(unpack([cut]))
 
 
+def test_packets_in_another_order_are_an_error() -> None:
+    packed = next(pack(spec_of(), [rows(2000)], shuffle_keys=KEYS[:1], task=0))
+    moved = pa.concat_batches([packed.slice(1, 1), packed.slice(0, 1), packed.slice(2)])
+    with pytest.raises(PaimonStreamError, match="did not come whole"):
+        list(unpack([moved]))
+
+
 def file_of(size: int) -> DataFileMeta:
     return DataFileMeta(
         file_name="f", file_size=size, row_count=1, min_sequence_number=0, max_sequence_number=0, schema_id=0,
