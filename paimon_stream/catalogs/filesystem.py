@@ -1,7 +1,4 @@
-"""The catalog of a warehouse whose tables are known by their folders, `<warehouse>/<database>.db/<table>`.
-
-It is Paimon's catalog with `metastore` = `filesystem` (docs/spec/catalogs.md §2).
-"""
+"""Paimon's filesystem catalog: tables known by their folders, `<warehouse>/<database>.db/<table>` (catalogs.md §2)."""
 
 import logging
 import re
@@ -124,8 +121,7 @@ class FilesystemCatalog:
                     delete_below(loaded.storage, f"{shown_root(root)}{name}")
         except (errors.ConfigError, errors.FormatError) as why:
             _LOG.warning("%s cannot be understood, and is dropped without its external paths: %s", location, why)
-        # Half a table cannot be read as a whole one, because the snapshots outlive their files. The schemas go last: a
-        # table that another engine created over old snapshots would have their rows.
+        # So what is left of half a drop is no whole table, and no table can be created over it (catalogs.md §2).
         delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
 
     def rename_table(self, source: Named, target: Named) -> None:
@@ -137,6 +133,7 @@ class FilesystemCatalog:
                 f"Tables in {self.warehouse} cannot be renamed in one step. Write the rows of {source} into a new one."
             )
             raise errors.UnsupportedFeature(text, option="target")
+        SchemaStore(self.opened(self.location(source), self.storage_options)).first_digest()  # there is a table
         storage.rename(old, new)
 
     def _table_folder(self, identifier: Named) -> str:

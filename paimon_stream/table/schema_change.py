@@ -98,8 +98,8 @@ def _with_option(schema: TableSchema, change: SchemaChange, used: bool) -> Table
 
 
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    field = DataField(id=0, name=change.target, type=_type(change), description=change.comment)
-    why = "exists already" if change.target in schema.field_names else why_no_name(change.target)
+    field = DataField(id=0, name=str(change.target), type=_type(change), description=change.comment)
+    why = "exists already" if change.target in schema.field_names else why_no_name(str(change.target))
     if why is not None or not field.type.nullable:
         raise _wrong(change, why or "is NOT NULL, but older rows have no value for it")
     added, highest = reassign_ids((field,), schema.highest_field_id + 1)
@@ -127,8 +127,10 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
         why = None if new or may or not old.type.nullable else "it may hold NULL"
         why = use if new and name in schema.primary_keys else why
         changed = replace(old, type=old.type.with_nullable(new))
-    else:
+    elif change.action == "updateColumnComment":
         changed = replace(old, description=new or None)
+    else:
+        why = "there is no such change"
     if why is not None:
         raise _wrong(change, f"stays as it is: {why}")
     fields = (changed if one is old else one for one in schema.fields)

@@ -288,6 +288,8 @@ def test_a_table_is_renamed_on_disk_and_not_in_a_store(tmp_path: Path) -> None:
     for source, target in (("other.u", "db.t"), ("db.none", "db.new"), ("db.t", "none.t")):
         with pytest.raises(errors.StorageError):
             made.rename_table(source, target)
+    with pytest.raises(errors.NotFound, match=r"no Paimon table at .*none"):
+        made.rename_table("db.none", "db.new")
     assert (made.list_tables("db"), made.list_tables("other")) == (["t"], ["u"])
     store = catalog({"warehouse": "memory://catalogs-2"})
     store.create_database("db")

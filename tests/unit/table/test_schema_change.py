@@ -88,6 +88,7 @@ def test_changes_that_change_nothing_make_no_schema() -> None:
         (To.update_column_type("s", "ROW<a BIGINT>"), "is not narrower"),
         (To.update_column_type("seq", "BIGINT"), "a sequence field"),
         (To.update_column_nullability("k", True), "a primary key"),
+        (To("updateColumn", "n", 7), "no such change"),
         (To.update_column_nullability("seq", False), "may hold NULL"),
     ],
 )
