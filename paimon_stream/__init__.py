@@ -7,31 +7,30 @@ from paimon_stream import errors
 from paimon_stream._version import __version__
 
 if _typing.TYPE_CHECKING:
+    from paimon_stream.api.catalog import PaimonCatalog, catalog
     from paimon_stream.api.table import PaimonTable
     from paimon_stream.commit.report import CommitReport
     from paimon_stream.format.commit_message import CommitMessage
     from paimon_stream.spark.datasource import PaimonDataSource, register
     from paimon_stream.spark.sink import PaimonSink
+    from paimon_stream.table.schema_change import SchemaChange
 
 __all__ = [
-    "CommitMessage",
-    "CommitReport",
-    "PaimonDataSource",
-    "PaimonSink",
-    "PaimonTable",
-    "__version__",
-    "errors",
-    "register",
-]
+    "CommitMessage", "CommitReport", "PaimonCatalog", "PaimonDataSource", "PaimonSink", "PaimonTable", "SchemaChange",
+    "__version__", "catalog", "errors", "register",
+]  # fmt: skip
 
 # Loaded when first used: executors import parts of this package in every Python worker, and they need neither
 # the committer nor Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",
+    "PaimonCatalog": "paimon_stream.api.catalog",
     "PaimonDataSource": "paimon_stream.spark.datasource",
     "PaimonSink": "paimon_stream.spark.sink",
     "PaimonTable": "paimon_stream.api.table",
+    "SchemaChange": "paimon_stream.table.schema_change",
+    "catalog": "paimon_stream.api.catalog",
     "register": "paimon_stream.spark.datasource",
 }
 

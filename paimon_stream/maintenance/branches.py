@@ -13,7 +13,7 @@ from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
-from paimon_stream.storage.base import PutResult, Storage, files_of
+from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.storage.branch import (
     BranchStorage,
     branch_folder,
@@ -24,7 +24,7 @@ from paimon_stream.storage.branch import (
     check_is_main,
     whole_of,
 )
-from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, SCHEMA_FOLDER, schema_path, snapshot_path, tag_path
+from paimon_stream.table.layout import LATEST_HINT, SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path, snapshot_path, tag_path
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -32,7 +32,6 @@ from paimon_stream.table.table import Table
 
 WHERE: Final = "branches are made and deleted from the table itself. Load it without a branch"
 _DELETED: Final = b"delete"
-_HINTS: Final = tuple(path.rpartition("/")[2] for path in (LATEST_HINT, EARLIEST_HINT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,8 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
         return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
     if found:
         used.write(branch_note(name), _DELETED)
-        _delete_below(used, branch_folder(name).rstrip("/"))
+        used.delete(branch_folder(name) + LATEST_HINT)  # it never names a snapshot that is gone
+        delete_below(used, branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
     used.delete(branch_note(name))
     return BranchReport(location=used.location, branch=name, found=found)
 
@@ -122,14 +122,3 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
         storage.delete(path)  # another call has just made it
     text = f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or delete that branch."
     raise AlreadyExists(text, table=storage.location, branch=name)
-
-
-def _delete_below(storage: Storage, folder: str) -> None:
-    """Deletes a branch: the hints before the snapshots, these from the newest on, and the schemas last."""
-    for name in sorted(storage.list_folders(folder), key=lambda one: (one != SCHEMA_FOLDER, one), reverse=True):
-        _delete_below(storage, f"{folder}/{name}")
-    names = [one.name for one in files_of(storage, folder)]
-    for name in sorted(names, key=lambda one: (one in _HINTS, len(one), one), reverse=True):
-        storage.delete(f"{folder}/{name}")
-    if storage.has_folders:
-        storage.delete(folder)

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.compact.remote import Elsewhere
+from paimon_stream.options import Arguments
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table
@@ -15,6 +17,32 @@ def open_beside_spark(location: str | PathLike[str], storage_options: Mapping[st
     """The storage at a location, as `open_storage` opens it. For an object store, the thread's active Spark
     session says what the storage options do not say; where a thread has none, the process's."""
     return open_storage(location, storage_options, spark=_options_of_session)
+
+
+def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[Any, Mapping[str, str]]:
+    """The location of the table of that name in a catalog, with the catalog's storage options; what is given, without
+    a catalog. Asks only Spark's session. Raises `InvalidOption`, `UnsupportedFeature`."""
+    if catalog is None:
+        return location, {}
+    found = FilesystemCatalog(**catalog_arguments(options_of_catalog(catalog)))
+    return found.location(location), found.storage_options
+
+
+def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
+    """The options of a catalog: those that are given, or those of the catalog of that name in a Spark session, by
+    default the active one. Raises `InvalidOption`."""
+    if not isinstance(catalog, str):
+        return Arguments("The catalog").mapping("catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True)
+    session, prefix, found = session or _session(), f"spark.sql.catalog.{catalog}.", dict[str, str]()
+    if session is not None:
+        from paimon_stream.spark.hadoop_options import unlogged
+
+        with unlogged():  # SET lists all names, and hides secrets, so values are asked for one by one
+            names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
+            found = {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
+    if not found:
+        raise Arguments("The catalog").wrong("catalog", catalog, "a name with options spark.sql.catalog.<name>.*")
+    return found
 
 
 def executors_of_session(table: Table) -> Elsewhere | None:

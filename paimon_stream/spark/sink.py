@@ -11,6 +11,7 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
 from paimon_stream.extras import require
 from paimon_stream.runtime import system
+from paimon_stream.spark.active_session import in_catalog
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import with_branch
@@ -118,7 +119,8 @@ class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
     `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to write to; a location
-    that ends in `$branch_<name>` means the same. Spark's query id identifies the query.
+    that ends in `$branch_<name>` means the same. With a `catalog`, which are its options or its name in the Spark
+    session, `location` is the table's name, `"db.t"`. Spark's query id identifies the query.
     `name` is needed if one query writes the same table twice. `commit_user` replaces both, and must then
     belong to this stream alone. `checkpoint` is the query's `checkpointLocation`. It is needed on Spark
     Connect, where nothing else identifies the query. `options` override the table's options for this sink,
@@ -154,12 +156,14 @@ class PaimonSink:
         before_commit: BeforeCommit | None = None,
         on_commit: OnCommit | None = None,
         observer: BatchObserver | None = None,
+        catalog: Mapping[str, str] | str | None = None,
     ) -> None:
         if not isinstance(location, str | os.PathLike):
             raise InvalidOption(
                 f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>.",
                 option="location",
             )
+        location, of_catalog = in_catalog(location, catalog)
         given = opt.Arguments(shown_location(str(location)))
         settings = SinkSettings(
             location=str(with_branch(location, branch)),
@@ -167,7 +171,7 @@ class PaimonSink:
             commit_user=commit_user,
             name=name,
             options=given.mapping("options", options, "{'bucket': '4'}"),
-            storage_options=given.mapping("storage_options", storage_options, "{'name': 'value'}"),
+            storage_options={**of_catalog, **given.mapping("storage_options", storage_options, "{'name': 'value'}")},
             mode=mode,
             checkpoint=_folder(given, checkpoint),
             before_commit=before_commit,

@@ -166,6 +166,20 @@ def files_of(storage: Storage, folder: str) -> list[FileStat]:
     return [*storage.list_files(folder), *storage.list_files(folder, ".")]
 
 
+def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:
+    """Deletes a folder with all that is in it, but nothing behind links; the folders `last` go last. Raises
+    `StorageError` for the first file that stays."""
+    names = storage.list_folders(folder) if last or storage.has_folders else []
+    first = (one for one in names if one not in last and not storage.is_link(f"{folder}/{one}"))
+    for name in (*first, *last):
+        delete_below(storage, f"{folder}/{name}")
+    for page in storage.list_below(folder):
+        for why in storage.delete_all([one.path for one in page]).values():
+            raise why
+    if storage.has_folders:
+        storage.delete(folder)
+
+
 _OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 """A part of a path that is empty, `.` or `..`, or a NUL character."""
 

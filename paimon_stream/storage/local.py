@@ -163,6 +163,12 @@ class LocalStorage(Storage):
             if failed.errno not in NO_SUCH_FILE and not _is_missing(full):
                 raise translated(failed, full, "delete") from None
 
+    def rename(self, source: str, target: str) -> None:
+        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target exists and has files."""
+        with writing(full := self._full(target)):
+            os.rename(self._full(source), full)
+        sync_folder_of(full)
+
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
         self._full(path)

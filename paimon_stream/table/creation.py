@@ -32,7 +32,7 @@ def first_schema(
     """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the options
     `primary-key` and `partition` become the keys of the schema. Raises `IncompatibleSchema` for columns and keys that
     Paimon would refuse, `InvalidOption` for options."""
-    stored = _stored_options(options or {})
+    stored = stored_options(options or {})
     primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
     partition = _keys(partition_keys, stored, "partition", "partition_keys")
     _check_columns(fields)
@@ -139,7 +139,7 @@ def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[st
         )
 
 
-def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
+def stored_options(options: Mapping[str, object]) -> dict[str, str]:
     """The options as a schema holds them: values as text, and declared keys in Paimon's spelling."""
     declared = {option.key for option in opt.table_options()}
     stored = {}

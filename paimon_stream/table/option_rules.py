@@ -28,6 +28,9 @@ IMMUTABLE: Final = frozenset({
 })  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 
+_ALTERABLE: Final = {"data-file.external-paths", "data-file.external-paths.strategy"}
+_NEVER_ALTERED: Final = {"path", "branch", "primary-key", "partition"}
+
 _CHANGELOG_RETENTION: Final = (
     (opt.CHANGELOG_NUM_RETAINED_MIN, opt.SNAPSHOT_NUM_RETAINED_MIN),
     (opt.CHANGELOG_NUM_RETAINED_MAX, opt.SNAPSHOT_NUM_RETAINED_MAX),
@@ -201,6 +204,20 @@ def _check_kind(schema: TableSchema, options: opt.Options) -> None:
 
 def _wrong(key: str, value: object, why: str) -> InvalidOption:
     return InvalidOption(f"Option {key!r} is {value!r}, {why}", option=key, value=value)
+
+
+def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, used: bool) -> None:
+    """Raises `InvalidOption` for an option that a table cannot change, as in Java. A `text` of None removes the option.
+    `used` says whether the table has snapshots; without them, most can be changed."""
+    own, default = opt.Options(stored), _DEFAULTS.get(key)
+    old, new = own.get(key, default), default if text is None else text.strip()
+    fixed = key in _NEVER_ALTERED or (used and key in IMMUTABLE - _ALTERABLE)
+    if key == opt.BUCKET.key:
+        fixed = used and (text is None or "-1" in (old, new))
+    elif key == opt.DELETION_VECTORS.key:
+        fixed = used and own.get("deletion-vectors.modifiable", "false").strip().lower() != "true"
+    if fixed and old != new:
+        raise _wrong(key, old, f"and was not changed to {new!r}: rows would be lost. Leave it, or make a new table.")
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:

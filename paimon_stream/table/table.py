@@ -21,9 +21,11 @@ from paimon_stream.storage.external import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.external_paths import external_roots
 from paimon_stream.table.layout import SCHEMA_FOLDER, Layout
-from paimon_stream.table.option_rules import check_overrides
+from paimon_stream.table.option_rules import check_overrides, check_possible
 from paimon_stream.table.references import histories
 from paimon_stream.table.schema import SchemaStore, no_such_branch
+from paimon_stream.table.schema_change import SchemaChange, altered
+from paimon_stream.table.snapshots import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,20 +285,38 @@ Merge = Callable[[TableSchema], TableSchema]
 _ATTEMPTS: Final = 20
 
 
-def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None) -> Table:
+def alter_table(storage: Storage, changes: Sequence[SchemaChange], runtime: Runtime | None = None) -> Table:
+    """The table after the changes, all of them in one new schema, or none. Raises `IncompatibleSchema`,
+    `InvalidOption`, `CommitContended` if others keep changing the schema, `StorageError`."""
+    now = (runtime or system()).clock.now_millis()
+
+    def merge(schema: TableSchema) -> TableSchema:
+        made = altered(schema, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=now)
+        check_definition(table_of(storage, made))
+        check_possible(made, opt.Options(made.options))
+        return made
+
+    with errors.naming(storage.location):
+        return evolve(load_table(storage), merge, rows=False)
+
+
+def evolve(
+    table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None, rows: bool = True
+) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
     It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
     one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
-    of the table that is meant. Raises what `merge` raises, the errors of `check_grown` and `TableReplaced`
-    (nothing is published then), `CommitContended`, `StorageError`.
+    of the table that is meant. Raises what `merge` raises, where `rows` need it the errors of `check_grown`,
+    and `TableReplaced` (nothing is published then), `CommitContended`, `StorageError`.
     """
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
         if merged is table.schema:
             return table
-        check_grown(table, merged)
+        if rows:
+            check_grown(table, merged)
         if digest is not None and schemas.first_digest() != digest:
             raise errors.TableReplaced(
                 f"{table.location}: the table was dropped and created again while columns of the rows were being "
@@ -308,12 +328,14 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
             if schemas.create(merged):
                 return wanted
         except errors.Unavailable:
+            if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
+                return wanted
             if schemas.latest_id() == table.schema.id:
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
     raise errors.CommitContended(
-        f"others changed the schema {_ATTEMPTS} times while the columns of the rows were being merged into it. "
-        "Nothing was written. Try again when they are done.",
+        f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. Try again "
+        "when they are done.",
         attempts=_ATTEMPTS,
     ).of_table(table.location)
 

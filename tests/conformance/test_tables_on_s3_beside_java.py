@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream import CommitMessage, PaimonTable
+from paimon_stream import CommitMessage, PaimonTable, SchemaChange, catalog, errors
 from tests.kits.stores import StoreServer
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
@@ -63,3 +63,42 @@ def test_we_commit_files_that_java_wrote(java_on_s3: Any, s3_server: StoreServer
     table.new_commit("ours").commit(1, [CommitMessage.deserialize(one) for one in prepared.messages])
     assert table.to_arrow().to_pylist() == java_on_s3.read(location) == [row(1, "of java")]
     assert java_on_s3.last_commit_of(location, "ours") == 1
+
+
+def test_each_finds_reads_and_drops_the_databases_and_tables_of_the_other(
+    java_on_s3: Any, s3_server: StoreServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    location, options = s3_server.place()
+    given = java_on_s3._paimon.options.Options()
+    for key, value in {**options, "warehouse": location}.items():
+        given.set(key, value)
+    context = java_on_s3._paimon.catalog.CatalogContext.create(given)
+    javas = java_on_s3._paimon.catalog.CatalogFactory.createCatalog(context)
+    named = java_on_s3._paimon.catalog.Identifier.fromString
+    made = catalog({**options, "warehouse": location, "lock.enabled": "false"})
+    made.create_database("ours")
+    javas.createDatabase("javas", False)
+    assert made.list_databases() == sorted(javas.listDatabases()) == ["javas", "ours"]
+    assert list(javas.listTables("ours")) == made.list_tables("javas") == []
+    with pytest.raises(Exception, match="DatabaseAlreadyExist"):
+        javas.createDatabase("ours", False)
+    with pytest.raises(errors.AlreadyExists):
+        made.create_database("javas")
+    made.create_table("ours.t", COLUMNS).append(ours(row(1, "a")))
+    made.alter_table("ours.t", [SchemaChange.rename_column("name", "title")])
+    java_schema = java_on_s3._java_schema(COLUMNS, [], [], {"bucket": "-1"})
+    javas.createTable(named("javas.t"), java_schema, False)
+    java_on_s3.write(f"{location}/javas.db/t", [row(2, "b")])
+    assert list(javas.listTables("ours")) == made.list_tables("javas") == ["t"]
+    assert java_on_s3.read(f"{location}/ours.db/t") == [{"id": 1, "title": "a", "dt": "2024-01-02"}]
+    assert made.get_table("javas.t").to_arrow().to_pylist() == [row(2, "b")]
+    with pytest.raises(errors.UnsupportedFeature):
+        made.rename_table("javas.t", "javas.u")
+    made.drop_table("javas.t")
+    javas.dropTable(named("ours.t"), False)
+    assert list(javas.listTables("javas")) == made.list_tables("ours") == []
+    made.drop_database("javas")
+    assert "the empty key javas.db/ of another engine stays" in caplog.text
+    javas.dropDatabase("javas", False, False)
+    made.drop_database("ours")
+    assert made.list_databases() == list(javas.listDatabases()) == []

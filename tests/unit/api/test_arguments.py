@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream import CommitMessage, PaimonSink, PaimonTable
+from paimon_stream import CommitMessage, PaimonCatalog, PaimonSink, PaimonTable, catalog
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.options import Arguments
@@ -57,6 +57,17 @@ OF_COMMIT: dict[str, dict[str, Any]] = {
     "drop_partitions": {"partitions": [{"dt": "a"}]},
     "abort": {"messages": []},
 }
+OF_CATALOG: dict[str, dict[str, Any]] = {
+    "location": {"identifier": "db.t"},
+    "create_database": {"name": "new"},
+    "drop_database": {"name": "db"},
+    "list_tables": {"database": "db"},
+    "get_table": {"identifier": "db.t"},
+    "create_table": {"identifier": "db.t", "schema": PAIRS},  # and what PaimonTable.create takes
+    "alter_table": {"identifier": "db.t", "changes": []},
+    "drop_table": {"identifier": "db.t"},
+    "rename_table": {"source": "db.t", "target": "db.u"},
+}
 INTERNAL = {"append", "clear", "numbers"}
 """Methods of `TableCommit` that only this package calls."""
 
@@ -74,7 +85,7 @@ def cases(kind: type, calls: Mapping[str, Mapping[str, Any]]) -> list[tuple[str,
         (name, argument)
         for name in calls
         for argument in inspect.signature(getattr(kind, "to_arrow" if name in LIKE_TO_ARROW else name)).parameters
-        if argument != "self"
+        if argument not in ("self", "described")
     ]
 
 
@@ -100,6 +111,7 @@ def refused(call: Callable[..., Any], given: Mapping[str, Any], argument: str, v
 
 def test_every_public_call_with_arguments_is_covered() -> None:
     assert methods(PaimonTable) == set(OF_TABLE)
+    assert methods(PaimonCatalog) == set(OF_CATALOG)
     assert methods(TableCommit) - INTERNAL == set(OF_COMMIT)
 
 
@@ -129,7 +141,7 @@ def test_create_refuses_a_value_of_another_type(argument: str) -> None:
 def test_a_sink_refuses_a_value_of_another_type_when_it_is_made(argument: str) -> None:
     pytest.importorskip("pyspark.sql", reason="needs pyspark")
     message = refused(PaimonSink, {"location": LOCATION}, argument, object())
-    assert LOCATION in message or argument == "location"
+    assert LOCATION in message or argument in ("location", "catalog")
 
 
 @pytest.mark.parametrize("argument", ["df", "checkpoint", "trigger", "query_name"])
@@ -140,6 +152,16 @@ def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> N
         writeStream = None
 
     refused(PaimonSink(LOCATION).start, {"df": Frame()}, argument, object())
+
+
+@pytest.mark.parametrize(("name", "argument"), cases(PaimonCatalog, OF_CATALOG))
+def test_a_call_of_a_catalog_refuses_a_value_of_another_type(name: str, argument: str) -> None:
+    shop = catalog({"warehouse": "memory://arguments"})
+    shop.create_database("db", ignore_if_exists=True)
+    for value in (object(), 1.5):
+        with pytest.raises((InvalidOption, IncompatibleSchema)):
+            getattr(shop, name)(**{**OF_CATALOG[name], argument: value})
+    assert MemoryStorage("arguments").list_folders("db.db") == []
 
 
 # -- values that look right ------------------------------------------------------------------------------

@@ -32,10 +32,13 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
     assert set(paimon_stream.__all__) == {
         "CommitMessage",
         "CommitReport",
+        "PaimonCatalog",
         "PaimonDataSource",
         "PaimonSink",
         "PaimonTable",
+        "SchemaChange",
         "__version__",
+        "catalog",
         "errors",
         "register",
     }

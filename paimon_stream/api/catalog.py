@@ -1,0 +1,60 @@
+"""`catalog`: databases and tables by their names, with PyPaimon's names of methods."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from paimon_stream import errors
+from paimon_stream import options as opt
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments
+from paimon_stream.spark.active_session import open_beside_spark, options_of_catalog
+from paimon_stream.table.schema_change import SchemaChange
+from paimon_stream.table.table import alter_table
+
+
+class PaimonCatalog(FilesystemCatalog):
+    """The databases and tables of a warehouse, made by `catalog`. A table is named by `"db.t"`, `"db.t$branch_b"` or
+    `("db", "t")`; backticks quote a name with dots (docs/catalogs.md).
+
+    >>> shop = catalog({"warehouse": "memory://docs-catalog"})
+    >>> shop.create_database("shop")
+    >>> table = shop.create_table("shop.orders", [("id", "BIGINT NOT NULL"), ("amount", "INT")])
+    >>> shop.alter_table("shop.orders", [SchemaChange.update_column_type("amount", "BIGINT")])
+    >>> shop.list_tables("shop"), str(shop.get_table("shop.orders").schema.field("amount").type)
+    (['orders'], 'BIGINT')
+    """
+
+    def get_table(self, identifier: Named) -> PaimonTable:
+        """Loads a table, or a branch of it. Raises the errors of `PaimonTable.load`."""
+        return PaimonTable.load(self.location(identifier), storage_options=self.storage_options)
+
+    def create_table(
+        self, identifier: Named, schema: Any, ignore_if_exists: bool = False, options: Any = None, **described: Any
+    ) -> PaimonTable:
+        """Creates a table in a database, as `PaimonTable.create` does, whose keywords `partition_keys`, `primary_keys`
+        and `comment` it takes. The catalog's `table-default.*` options count where `options` lack them. Raises the same
+        errors, and `NotFound` if there is no such database."""
+        self._table_folder(identifier)
+        location = self.location(identifier)
+        given = opt.Arguments(location).mapping("options", options, "{'bucket': '4'}")
+        if "path" in given:
+            text = f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out."
+            raise errors.InvalidOption(text, option="path")
+        described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}
+        return PaimonTable.create(location, schema, options={**self.table_defaults, **given}, **described)
+
+    def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
+        """Changes options, columns and comments of a table, by Java's rules: all of the changes, in one new schema, or
+        none. Streams follow with their next batch (docs/schema-changes.md). Raises `NotFound`, `IncompatibleSchema`,
+        `InvalidOption`, and `CommitContended` if others keep changing the schema."""
+        location, example = self.location(identifier), "a list such as [SchemaChange.drop_column('name')]"
+        wanted = opt.Arguments(location).items("changes", changes, SchemaChange, example)
+        alter_table(self.opened(location, self.storage_options), wanted)
+
+
+def catalog(options: Any, name: str | None = None) -> PaimonCatalog:
+    """The catalog with these options, which are Paimon's: `warehouse`, and those of its store. Or the catalog of that
+    `name` in a Spark session, given as `options`, which has `spark.sql.catalog.<name>.warehouse`. Asks no store. Raises
+    `InvalidOption`, `UnsupportedFeature` for another `metastore` than `filesystem`."""
+    given = options_of_catalog(options) if name is None else options_of_catalog(name, options)
+    return PaimonCatalog(**catalog_arguments(given), opened=open_beside_spark)

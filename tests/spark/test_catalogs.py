@@ -1,0 +1,49 @@
+"""Tables by name: a catalog of the Spark session, and a sink that takes one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from paimon_stream import PaimonSink, catalog, errors
+from tests.kits.spark_jobs import Job
+
+SECRET = "s3cr3t-never-shown"
+
+
+@pytest.fixture
+def named(spark_session: SparkSession, job: Job) -> Iterator[Job]:
+    options = {"": "org.apache.paimon.spark.SparkCatalog", ".warehouse": str(job.root), ".table-default.bucket": "-1"}
+    for name, value in {**options, ".token": SECRET, ".s3.secret-key": SECRET}.items():
+        spark_session.conf.set(f"spark.sql.catalog.shop_paimon{name}", value)
+    spark_session.conf.set("spark.sql.catalog.shop_paimon2.warehouse", "/elsewhere")
+    yield job
+    for name in (*options, ".token", ".s3.secret-key"):
+        spark_session.conf.unset(f"spark.sql.catalog.shop_paimon{name}")
+    spark_session.conf.unset("spark.sql.catalog.shop_paimon2.warehouse")
+
+
+def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(named: Job, caplog: object) -> None:
+    assert isinstance(caplog, pytest.LogCaptureFixture)
+    with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "py4j"):
+        shop = catalog(named.spark, "shop_paimon")
+        by_name = PaimonSink("shop.orders", catalog="shop_paimon", on_commit=named.reports.append)
+    assert SECRET not in caplog.text + repr(shop) + repr(by_name)
+    assert shop.warehouse == catalog("shop_paimon").warehouse == str(named.root)
+    assert shop.table_defaults == {"bucket": "-1"}
+    shop.create_database("shop", ignore_if_exists=True)
+    shop.create_table("shop.orders", [("id", "BIGINT"), ("day", "STRING")])
+    named.add_files(1)
+    named.run(by_name)
+    assert named.ids() == list(range(6))
+    options = {"warehouse": "s3://bucket/wh", "s3.region": "eu-central-1"}
+    of_store = PaimonSink("`my.db`.t$branch_b", catalog=options, storage_options={"s3.region": "us-east-1"})
+    assert repr(of_store) == "PaimonSink('s3://bucket/wh/my.db.db/t$branch_b')"
+    assert of_store.__getstate__().storage_options == {"s3.region": "us-east-1"}
+    with pytest.raises(errors.InvalidOption, match=r"spark\.sql\.catalog"):
+        PaimonSink("shop.orders", catalog="shop_paimon3")
+    with pytest.raises(errors.InvalidOption, match=r"database\.table"):
+        PaimonSink(str(named.table), catalog="shop_paimon")
