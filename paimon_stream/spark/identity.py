@@ -157,7 +157,8 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
         raise IdentityUnknown(
             "The streaming query of this batch is not known, so a replay could not be recognised. Call the sink from "
             "foreachBatch itself; from a thread of your own, start that as pyspark.InheritableThread; on Spark Connect "
-            "and for plain DataFrames give PaimonSink the query's checkpoint= or a commit_user=. Nothing was written."
+            "and for plain DataFrames give PaimonSink the query's checkpoint= or a commit_user=, or write by "
+            'format("paimon_stream"). Nothing was written.'
         )
     user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
     return f"{user}_{name}" if name else user

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from paimon_stream import PaimonSink, PaimonTable
+from paimon_stream import PaimonSink, PaimonTable, register
 from tests.kits.spark_jobs import forget
 
 
@@ -25,11 +25,13 @@ def main(root: Path) -> None:
     def table(name: str) -> str:
         return PaimonTable.create(str(root / "shop.db" / name), [("id", "BIGINT")]).location
 
-    def run(function: Any, checkpoint: str) -> str:
+    def run(function: Any, checkpoint: str, location: str | None = None) -> str:
+        """By `foreachBatch`, or, with a location, by `format()`."""
         stream = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
-        writer = stream.parquet(str(root / "in")).writeStream.foreachBatch(function)
+        writer = stream.parquet(str(root / "in")).writeStream
+        writer = writer.format("paimon_stream") if location else writer.foreachBatch(function)
         writer = writer.option("checkpointLocation", str(root / checkpoint)).trigger(availableNow=True)
-        query = writer.start()
+        query = writer.start(location)
         try:
             query.awaitTermination()
         except PySparkException as failed:
@@ -45,6 +47,12 @@ def main(root: Path) -> None:
     report(replayed, run(sink, "one"))
     forget(root / "one" / "commits")
     report(replayed, run(sink, "one"))
+
+    register(spark)
+    by_name = table("by_name")
+    for _ in range(2):
+        report(by_name, run(None, "four", by_name))
+        forget(root / "four" / "commits")
 
     shared = table("shared")
     first, second = (PaimonSink(shared, checkpoint=str(root / "two")) for _ in range(2))

@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import paimon_stream
+from paimon_stream.format.snapshot_json import CommitKind
 from tests.kits.spark_jobs import TIMEOUT_SECONDS, Job
 
 pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
@@ -54,12 +55,81 @@ def test_a_table_gets_each_batch_once_and_a_replay_writes_no_file(job: Job, java
 
 
 def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(job: Job, java: Any) -> None:
-    job.schema = "id bigint, day string"
-    job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")], primary_keys=["id"], options={"bucket": "2"})
+    sums = {"bucket": "2", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    job.create([("id", "BIGINT NOT NULL"), ("n", "BIGINT")], primary_keys=["id"], options=sums)
+    job.schema = "id bigint, n bigint"
     for number in range(3):
-        job.write_source(number, pa.table({"id": [*range(9)] * 2, "day": [f"{number}.{i}" for i in range(18)]}))
+        job.write_source(number, pa.table({"id": [*range(9)] * 2, "n": [1, 10] * 9}))
     run(job, job.stream().repartition(3))
-    found = sorted(row["id"] for row in job.load().to_arrow().to_pylist())
-    assert found == list(range(9))
-    assert sorted(row["id"] for row in java.read(job.table)) == found
-    assert {row["day"][0] for row in java.read(job.table)} == {"2"}
+    job.forget_last_batch()
+    files = job.data_files()
+    run(job, job.stream().repartition(3))
+    assert job.data_files() == files
+    found = {row["id"]: row["n"] for row in java.read(job.table)}
+    assert found == dict.fromkeys(range(9), 33) == {row["id"]: row["n"] for row in job.load().to_arrow().to_pylist()}
+    tasks = {(file["bucket"], file["minSequenceNumber"] >> 26) for file in java.files(job.table)}
+    assert len(tasks) > len({bucket for bucket, _ in tasks}) == 2
+
+
+def test_each_batch_of_complete_mode_replaces_the_table(job: Job, java: Any) -> None:
+    job.create([("day", "STRING"), ("count", "BIGINT")])
+    job.add_files(2)
+    run(job, job.stream().groupBy("day").count(), mode="complete")
+    assert {row["day"]: row["count"] for row in java.read(job.table)} == {"d0": 6, "d1": 6}
+    assert job.identifiers() == [0, 1]
+    job.add_files(1)
+    assert "does not support Update mode" in failing(job, job.stream().groupBy("day").count(), mode="update")
+
+
+def test_both_doors_share_a_checkpoint(job: Job, java: Any) -> None:
+    job.create(primary_keys=["id"], columns=[("id", "BIGINT NOT NULL"), ("day", "STRING")], options={"bucket": "1"})
+    for way in range(4):
+        job.add_files(1)
+        if way % 2:
+            job.run(job.sink())
+            assert [one.outcome for one in job.reports[-2:]] == ["already committed", "committed"]
+        else:
+            run(job)
+        job.forget_last_batch()
+    assert sorted(row["id"] for row in java.read(job.table)) == list(range(24))
+    appended = [one for one in job.load().snapshots() if one.commit_kind == CommitKind.APPEND]
+    assert [one.commit_identifier for one in appended] == [0, 1, 2, 3]
+    assert len({one.commit_user for one in appended}) == 1
+
+
+def test_a_batch_that_is_refused_leaves_no_file(job: Job) -> None:
+    job.create()
+    job.add_files(2)
+    run(job, commit_user="me")
+    files, checkpoint = job.data_files(), job.checkpoint
+    job.forget_last_batch()
+    (checkpoint / "offsets" / "1").unlink()
+    assert job.forget_last_batch() == 0
+    assert "paimon_stream.errors.CheckpointRewound: " in failing(job, commit_user="me")
+    (job.root / "other").mkdir()
+    checkpoint.rename(job.root / "other" / "checkpoint")
+    assert "paimon_stream.errors.CheckpointReset: " in failing(job, commit_user="me")
+    assert job.data_files() == files
+
+
+def test_the_error_of_a_task_is_shown_and_the_files_of_the_others_go(job: Job) -> None:
+    job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")])
+    job.write_source(0, pa.table({"id": list(range(8)), "day": ["a"] * 8}))
+    rows = job.stream().repartition(4)
+    told = failing(job, rows.selectExpr("id", "if(id = 5, null, day) as day"))
+    assert "paimon_stream.errors.NullInNotNull: Batch 0" in told and "'day'" in told
+    assert job.data_files() == set()
+    assert "broken" in failing(job, rows.selectExpr("id", "if(id = 5, raise_error('broken'), day) as day"))
+    assert not job.load().snapshots()
+    run(job, rows)
+    assert job.ids() == list(range(8))
+
+
+def test_mistakes_are_named_before_a_task_runs(job: Job) -> None:
+    job.create()
+    job.add_files(1)
+    assert "paimon_stream.errors.InvalidOption: Unknown option 'commit-usr'. Did you mean 'commit-user'?" in failing(
+        job, commit_usr="x"
+    )
+    assert "paimon_stream.errors.IncompatibleSchema: " in failing(job, job.stream().drop("day"))
+    assert job.data_files() == set()
