@@ -67,9 +67,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition((CommitMessage.VERSION, one)) for one in self._splits]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:
-            return  # Spark asks so if there are no splits
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None or partition.value is None:
+            return  # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
         version, data = partition.value
         for batch in read_batches(_decoded(self._scan, CommitMessage.deserialize_all(data, version))):
             arrays = [
