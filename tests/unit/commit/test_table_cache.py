@@ -12,7 +12,7 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache
 from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, encode_snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.live import BucketIndex
@@ -235,6 +235,7 @@ def test_a_recorded_number_that_is_none_is_found_in_the_files(text: str) -> None
     known = Known()
     latest = known.commit([add("1", A, last=5)])
     wrong = replace(latest, properties={**latest.properties, MAX_SEQUENCE: text})
+    known.storage.write(snapshot_path(latest.id), encode_snapshot(wrong))
     assert known.cache.highest_at(wrong) == 5
 
 
