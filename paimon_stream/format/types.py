@@ -294,6 +294,8 @@ class _SqlType:
             root = TypeRoot(name)
         except ValueError:
             raise self._wrong() from None
+        if keyword in _NESTED_KEYWORDS:
+            raise self._wrong()
         precision = _DEFAULT_PRECISION.get(root, 0)
         if keyword in ("STRING", "BYTES"):
             precision = MAX_LENGTH

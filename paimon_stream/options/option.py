@@ -152,7 +152,7 @@ def zone(value: str) -> dt.tzinfo:
         away = dt.timedelta(**{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")})  # type: ignore[index]
         if away <= dt.timedelta(hours=18):
             return dt.timezone(-away if found["sign"] == "-" else away)  # type: ignore[index]
-    except (ValueError, OSError, KeyError, TypeError):  # an unknown zone is a KeyError
+    except (ValueError, OSError, KeyError, TypeError, RecursionError):  # an unknown zone is a KeyError
         pass
     raise ValueError("not a time zone of Java's such as 'Europe/Berlin' or '+02:00'")
 

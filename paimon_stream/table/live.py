@@ -109,11 +109,11 @@ class BucketIndex:
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Makes partitions known from their live files. Raises `BucketCountChanged` if a partition has files
-        for different bucket counts; then nothing is added."""
+        """Makes partitions known from their live files; those of others are skipped. Raises `BucketCountChanged` if a
+        partition has files for different bucket counts; then nothing is added."""
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
-        self._absorb(sequences, totals, list(live))
+        self._absorb(sequences, totals, [entry for entry in live if entry.partition in sequences])
         self._sequences |= sequences
         self._totals |= totals
 

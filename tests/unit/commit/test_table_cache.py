@@ -11,8 +11,8 @@ import pytest
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache
 from paimon_stream.errors import BucketCountChanged
-from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.entries import EMPTY_ROW, ManifestEntry
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, encode_snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.live import BucketIndex
@@ -185,6 +185,12 @@ def test_another_bucket_count_of_others_is_refused_where_its_partition_is_asked_
         known.buckets(A)
 
 
+def test_a_file_of_a_partition_that_the_table_cannot_have_does_not_count() -> None:
+    known = BucketIndex()
+    known.add([EMPTY_ROW], [add("1", EMPTY_ROW, last=5), add("2", A, last=8)])
+    assert (known.max_sequence(EMPTY_ROW, 0), list(known.partitions)) == (5, [EMPTY_ROW])
+
+
 def test_files_without_fixed_buckets_have_no_count() -> None:
     known = Known()
     known.commit([add("1", A, total=-1)])
@@ -235,6 +241,7 @@ def test_a_recorded_number_that_is_none_is_found_in_the_files(text: str) -> None
     known = Known()
     latest = known.commit([add("1", A, last=5)])
     wrong = replace(latest, properties={**latest.properties, MAX_SEQUENCE: text})
+    known.storage.write(snapshot_path(latest.id), encode_snapshot(wrong))
     assert known.cache.highest_at(wrong) == 5
 
 

@@ -55,6 +55,7 @@ def test_the_text_of_a_type_is_read_back(text: str) -> None:
     ["", " ", "INT INT", "ARRAY<INT", "ARRAY<INT>>", "ARRAY<>", "MAP<INT>", "MAP<INT, INT, INT>", "ROW<>",
      "ROW<a>", "ROW<a INT,>", "ROW<a INT b INT>", "CHAR(", "CHAR()", "CHAR(1", "CHAR(-1)", "CHAR(x)",
      "CHAR(2147483648)", "DECIMAL(39)", "DECIMAL(5, 6)", "DECIMAL(5, 6, 7)", "TIME(10)", "NOT NULL",
+     "ARRAY", "MAP NOT NULL", "multiset", "ROW(1)", "ARRAY<ROW>",
      "INT NOT", "TIMESTAMP WITH TIME ZONE", "٣", "CHAR(٣)", "`INT`"],
 )  # fmt: skip
 def test_what_is_no_type_is_refused(text: str) -> None:

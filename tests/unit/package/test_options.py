@@ -88,7 +88,7 @@ def test_durations_are_milliseconds(text: str, millis: int) -> None:
         ("commit.timeout", "soon"), ("bucket", "two"), ("bucket", ""), ("bucket", "1.5"),
         ("manifest.merge-min-count", "0"), ("write-only", "yes"), ("write-only", ""),
         ("file.compression.zstd-level", str(2**31)), ("file.compression.zstd-level", "high"),
-        ("bucket-function.type", "md5"), ("manifest.format", "orc"),
+        ("bucket-function.type", "md5"), ("manifest.format", "orc"), ("sink.process-time-zone", "B/e/" * 300 + "x"),
         ("paimon-stream.on-checkpoint-reset", "ignore"), ("paimon-stream.commit.guard", ""),
     ],
 )  # fmt: skip
