@@ -62,11 +62,9 @@ class CommitContext:
 
 
 def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]) -> None:
-    """Check 2: all files of a partition were written for the same number of buckets.
-
-    `present` has the bucket count of each touched partition that has files. Counts of 0 and below (no fixed
-    buckets) are skipped, and an overwrite may change the count. Raises `BucketCountChanged`.
-    """
+    """Check 2: all files of a partition have the same number of buckets, but for counts below 1 (no fixed buckets) and
+    overwrites, which may change it. `present` has that of each touched partition with files. Raises
+    `BucketCountChanged`."""
     if context.kind is CommitKind.OVERWRITE:
         return
     known = {partition: count for partition, count in present.items() if count > 0}
@@ -127,12 +125,8 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
 
 def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]) -> None:
     """Check 4: no added file is already in the table, or was there and has been removed. `files` are those of the
-    touched partitions.
-
-    A file listed twice would be read twice and would break every later merge of manifests. One that was removed would
-    be hidden from readers while a manifest has its DELETE, and be seen again afterwards (semantics.md §3.5). Raises
-    `DeletedFiles`.
-    """
+    touched partitions. A file listed twice would be read twice and break every later merge of manifests; a removed one
+    would be hidden until its DELETE is merged (semantics.md §3.5). Raises `DeletedFiles`."""
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
     for known, what in (
         (files.live, "are in the table already"),
@@ -211,13 +205,9 @@ def check_key_ranges(
 def check_deletion_vectors(
     context: CommitContext, live: Collection[FileIdentity], vectors: Mapping[str, str], changes: Changes
 ) -> None:
-    """Check 1, for append tables without fixed buckets that have deletion vectors: the commit builds on the
-    deletion vectors that the table has.
-
-    `vectors` maps each data file of the base to the index file with its deletion vector. A commit must remove
-    a data file together with its vector, and may replace only a vector that it knows. Otherwise deleted rows
-    would come back. Raises `DeletedFiles`.
-    """
+    """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes a data file
+    together with its vector, and replaces only a vector that it knows; otherwise deleted rows would come back.
+    `vectors` maps each data file of the base to the index file with its vector. Raises `DeletedFiles`."""
     dropped, made = (
         vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in (FileKind.DELETE, FileKind.ADD)
     )

@@ -164,11 +164,9 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes, with the final sequence numbers of new files in fixed buckets.
-
-    `highest` maps each (partition, bucket) that has files to its highest number. Writers number each bucket
-    from 0. Here the numbers are moved above those in use, in the order of the entries (semantics.md §6.3).
-    """
+    """The same changes, with the final sequence numbers of new files in fixed buckets: writers count each bucket from
+    0, and here the numbers are moved above `highest`, those in use by (partition, bucket), in the order of the entries
+    (semantics.md §6.3)."""
     following = dict(highest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

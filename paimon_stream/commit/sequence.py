@@ -109,11 +109,8 @@ class Sequences:
     # -- conflicts ----------------------------------------------------------------------------------
 
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` if, since the numbers were taken, somebody has added rows with such
-        numbers to a bucket of these changes. It would be unknown which of two rows of a key is newer.
-
-        Reads each delta that was committed since only once.
-        """
+        """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of these changes since they
+        were taken: it would be unknown which row of a key is newer. Reads each delta committed since only once."""
         if numbering is None:
             return
         if self._is_dynamic:

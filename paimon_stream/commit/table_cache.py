@@ -160,11 +160,9 @@ class TableCache:
         return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
-        """The files of these partitions at the base. Callers must neither change nor keep the result.
-
-        Files that an earlier commit has read are read anew, unless the table's `conflict-detection-mode` is
-        `row_incremental`. Raises `CorruptMetadata`, `StorageError`; the cache is then as before.
-        """
+        """The files of these partitions at the base, not to be changed or kept. Those that an earlier commit has read
+        are read anew, unless `conflict-detection-mode` is `row_incremental`. After `CorruptMetadata` or `StorageError`
+        the cache is as before."""
         if not self._keeps_files and self._files_of is not commit:
             self._files = {}
         self._files_of = commit

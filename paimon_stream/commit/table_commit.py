@@ -41,12 +41,9 @@ AfterPublishing = Callable[[Table, Snapshot], None]
 
 
 class TableCommit:
-    """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
-
-    The messages may come from any engine, also for tables with a primary key. Raises `UnsupportedFeature` for
-    a table to which this release cannot commit. Its methods raise `InvalidOption` for arguments of a wrong
-    type, before anything is published or deleted.
-    """
+    """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may come from any engine.
+    Raises `UnsupportedFeature` for a table to which this release cannot commit. Its methods raise `InvalidOption` for
+    arguments of a wrong type, with nothing published or deleted."""
 
     def __init__(
         self,

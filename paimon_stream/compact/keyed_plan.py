@@ -1,10 +1,6 @@
-"""Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4, §5.1). Pure:
-no storage is touched.
-
-The files of a bucket form sorted *runs*, the newest data first: each file of level 0, then each level from 1
-on. A unit takes the first runs, never some in the middle, and every file of level 0. The plan of a bucket
-depends on sizes, levels and key ranges only.
-"""
+"""Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4, §5.1), by sizes,
+levels and key ranges only; no storage is touched. The files form sorted *runs*, the newest data first: each file of
+level 0, then each level from 1 on. A unit takes the first runs, never some in the middle, and all of level 0."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence

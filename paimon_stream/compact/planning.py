@@ -1,9 +1,6 @@
-"""Plans a compaction of a table's live files, and finds what carries the units out.
-
-In an append table without buckets, the small files of a partition are packed into units (compaction.md §2.1). In a
-fixed bucket the order of rows counts, so a unit has files that follow one another (§3.1). Plans depend on their input
-only.
-"""
+"""Plans a compaction of a table's live files, and finds what carries the units out. Without buckets, the small files of
+a partition are packed into units (compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit has
+neighbours (§3.1). Plans depend on their input only."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,10 +1,6 @@
-"""Rewrites the files of one unit (compaction.md §2.2, §3.2): in threads, with progress, and so that no file
-of a unit that is given up stays.
-
-Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks. The second is planned on
-what the first has made. Files that the first has written and the second has merged again are removed, and are in no
-snapshot.
-"""
+"""Rewrites the files of one unit in threads (compaction.md §2.2, §3.2), so that no file of a unit that is given up
+stays. Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks, the second planned
+on what the first has made; what it merges again is removed, and is in no snapshot."""
 
 import logging
 import threading

@@ -61,11 +61,9 @@ class Compressor:
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`; `level` is the level of zstd.
-
-    `zstd` stands for Avro's `zstandard`; all other names are Avro's own. Raises `InvalidOption` for names
-    that Java cannot read either, among them `none` and `lz4` (format.md §4.1).
-    """
+    """The compressor for a value of `manifest.compression`, with the level of zstd. `zstd` stands for Avro's
+    `zstandard`; other names are Avro's own. Raises `InvalidOption` for names that Java cannot read, as `none` and `lz4`
+    (format.md §4.1)."""
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
         zstd = pa.Codec("zstd", compression_level=level)

@@ -58,12 +58,9 @@ def read_rows(
     wants: Callable[[bytes], bool] | None = None,
     of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None where the writer has no
-    such field. `read_entries` reads blocks whose schema is exactly `wanted`.
-
-    `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped.
-    Raises what `read_records` raises.
-    """
+    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for a field that the
+    writer did not have. `read_entries` reads blocks whose schema is `wanted`. `wants` chooses records by their first
+    value, `of_interest` blocks. Raises what `read_records` raises."""
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     budget = _Budget(len(data), path)

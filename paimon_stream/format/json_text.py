@@ -1,9 +1,6 @@
-"""JSON of any origin, parsed in memory and time that its size bounds.
-
-Snapshots, schemas, tags, consumers, journals, Avro schemas and the files of a Spark checkpoint are all read
-by `parse_json`. Whatever is wrong with them is a `ValueError`, which `understanding` puts into words, as it does
-for other content.
-"""
+"""JSON of any origin, parsed in memory and time that its size bounds. `parse_json` reads snapshots, schemas, tags,
+consumers, journals, Avro schemas and Spark's checkpoints. What is wrong is a `ValueError`, which `understanding` puts
+into words, as for other content."""
 
 import hashlib
 import json

@@ -43,13 +43,10 @@ class ExpiringNotes:
             _LOG.warning(text, self._storage.location, oldest.id, why)
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
-        """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
-
-        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
-        after it has deleted the snapshot's file, so it sees every tag that exists before this call. A note
-        that a newer release wrote cannot be read or finished here. It counts for an hour, by the storage's
-        clock, whose time is `now_millis`: no expiry of one snapshot takes that long.
-        """
+        """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`. As long as a
+        noted snapshot exists, nothing was deleted for its note, and its expirer, which reads the tags after that, sees
+        every tag that exists before this call. A newer release's note cannot be read; it counts for an hour by the
+        storage's clock (`now_millis`), longer than any expiry of one snapshot takes."""
         for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)

@@ -1,11 +1,7 @@
-"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
-
-At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
-target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps.
-
-A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
-does not replay batches that it recorded as done.
-"""
+"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11). At every moment the table
+is in a state that it had before; a killed rollback can be repeated, and a pin keeps the target (`pins.py`).
+docs/architecture.md (How a rollback keeps its target) has the steps. A stream whose batches are removed stops at the
+next one (`TableRolledBack`): Spark does not replay what it recorded as done."""
 
 import logging
 from collections.abc import Mapping

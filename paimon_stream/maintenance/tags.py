@@ -1,9 +1,6 @@
-"""Tags: a snapshot under a name, whose files stay after the snapshot has expired (semantics.md §11).
-
-A tag is a copy of the snapshot's file under `tag/`. Deleting a tag deletes the files that only it needed:
-those that are not in the tag before it, nor in what comes after it (the next tag or the oldest snapshot), nor
-in a branch or a journal.
-"""
+"""Tags: a snapshot under a name, whose files stay after it has expired (semantics.md §11). A tag is a copy of the
+snapshot's file under `tag/`. Deleting it deletes the files that are neither in the tag before it, nor in what comes
+after it (the next tag or the oldest snapshot), nor in a branch or a journal."""
 
 import datetime as dt
 import logging

@@ -45,10 +45,8 @@ _SHOWN: Final = 20
 def verify(
     table: Table, *, sample: int = DEFAULT_SAMPLE, progress: Progress = silent, runtime: Runtime | None = None
 ) -> VerifyReport:
-    """Reads every snapshot, tag, list and manifest of the table, and checks that they are consistent.
-
-    `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
-    `InvalidOption` for a negative number, and `StorageError`.
+    """Checks that all snapshots, tags, lists and manifests of the table are consistent. `sample` data files, drawn at
+    random from the newest snapshot, are read in full. Raises `InvalidOption` for a negative number, and `StorageError`.
     """
     used, found = table.storage, Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)

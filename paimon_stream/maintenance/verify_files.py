@@ -1,12 +1,7 @@
-"""What verification knows of a table's files, as whole columns of numbers: which exist, and which are live.
-
-Listing every folder costs far less than one request per file. Sixteen bytes are kept per file: a hash of its
-path, and its size. A file that the listing lacks is requested once more before it is reported missing,
-because it may be younger than the listing.
-
-The identity of a file is kept as a 64-bit hash. Anything odd is looked up by name before it is reported. So
-two identities with the same hash can cause work, but never a false finding.
-"""
+"""What verification knows of a table's files, as whole columns of numbers: which exist, and which are live. Listing
+every folder costs far less than a request per file; a hash of the path and the size are kept. A file that the listing
+lacks may be younger, so it is requested once more before it is reported. Identities are 64-bit hashes, and anything odd
+is looked up by name: equal hashes can cause work, but never a false finding."""
 
 from array import array
 from collections.abc import Sequence

@@ -37,11 +37,8 @@ RETRACT: Final = np.int8(4)
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Rows of a table in merge order.
-
-    `order` are their positions in the table. `starts` are the places in `order` where the rows of each key
-    begin. `kinds` are the row kinds along `order`.
-    """
+    """Rows of a table in merge order. `order` are their positions in the table, `starts` the places in it where a key
+    begins, `kinds` the row kinds along it."""
 
     order: Ints
     starts: Ints

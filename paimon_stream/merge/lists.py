@@ -70,11 +70,8 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
 
 @dataclass(frozen=True)
 class _Elements:
-    """Elements of a column in the order of their rows.
-
-    `at` is the position of each among all elements, `owner` the key that it belongs to, and `place` the place
-    of its row along the order.
-    """
+    """Elements of a column in the order of their rows: `at`, the position of each among all, `owner`, its key, and
+    `place`, that of its row along the order."""
 
     at: Ints
     owner: Ints
@@ -193,11 +190,8 @@ def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps.
-
-    Of entries with the same map key, the last one counts, at the place of the first. The entry of an older
-    row counts only if there is no other.
-    """
+    """The entries of a key's maps. Of those with one map key, the last counts, at the place of the first; that of an
+    older row only without another."""
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -259,11 +253,9 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 
 
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
-    """A number for each value. Equal values have equal numbers, and NULL equals NULL.
-
-    With `plain`, values are compared as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, maps are
-    equal in any order, and no list or map that holds a NULL value equals another.
-    """
+    """A number for each value, the same for equal values; NULL equals NULL. With `plain`, values are compared as Java
+    compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and a list or map with a NULL equals no
+    other."""
     type_ = values.type
     if pa.types.is_struct(type_):
         words = np.stack([equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1)

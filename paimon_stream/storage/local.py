@@ -38,13 +38,11 @@ _PATH: Final = operator.attrgetter("path")
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage(Storage):
-    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates it.
+    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates it. Raises
+    `InvalidOption` for an empty root.
 
-    `unsafe_single_writer` applies where hard links are unsupported: files are created exclusively under their
-    final names instead of raising `NotAtomic`. A reader may then see half a file, and a killed process may
-    leave one, so this is safe only for one writer at a time.
-
-    Raises `InvalidOption` for an empty root.
+    With `unsafe_single_writer`, files get their final names at once where hard links are unsupported, instead of
+    `NotAtomic`. Readers, and a kill, may then find half a file, so this is safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
     '/tmp/warehouse/db.db/orders'

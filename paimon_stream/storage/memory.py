@@ -1,8 +1,5 @@
-"""A storage in this process's memory: a public double for tests, and the storage of `memory://` tables.
-
-It fulfils the whole contract, so code that is tested on it needs no mocks. Other processes, including Spark's
-Python workers, see an empty storage.
-"""
+"""A storage in this process's memory: a public double for tests, which fulfils the whole contract, and the storage of
+`memory://` tables. Other processes, such as Spark's Python workers, see an empty one."""
 
 import io
 import threading
@@ -54,11 +51,9 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 
 
 class MemoryStorage(Storage):
-    """Files in memory. Every `MemoryStorage` of the same name in this process sees them, and so do pickled
-    copies in this process. Safe to use from many threads.
-
-    Without a name the storage is private: only its copies share it, and it ends with the last of them. `root` is a
-    folder inside the store. `clock` gives modification times; only the clock of the store's first storage is used.
+    """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process sees them, and so do
+    pickled copies. Without a name, only copies share them, as long as there are any. `root` is a folder inside. `clock`
+    gives modification times; that of the first storage of a name counts.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")

@@ -39,11 +39,8 @@ _NAME: Final = operator.itemgetter(0)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectStorage(Storage):
-    """A folder in a bucket. The store is opened when it is first used, in each process.
-
-    A pickle holds the settings with their secrets, because executors need them. `repr` shows the location
-    only. `tally` counts what this object sends.
-    """
+    """A folder in a bucket. The store is opened when it is first used, in each process. A pickle holds the settings
+    with their secrets, which executors need; `repr` does not. `tally` counts what this object sends."""
 
     has_folders = False
     settings: StoreSettings

@@ -35,14 +35,10 @@ def settings_of(
     spark: Callable[[], Mapping[str, str]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
-    """The settings of the store that holds `place`.
-
-    `options` are storage options, each of which must be known. `spark` reads Spark's Hadoop configuration, of which the
-    known names count; it is not called if an option excludes it. `environment` is the process's own by default.
-
-    Raises `InvalidOption` for options that are unknown, malformed or contradict each other, `UnsupportedFeature` for
-    those that ask for what is not supported, and `MissingExtra` if they need boto3 and it is not installed.
-    """
+    """The settings of the store that holds `place`. Each of the storage `options` must be known; of `spark`, Spark's
+    Hadoop configuration, the known names count, and an option may exclude it. `environment` is the process's by
+    default. Raises `InvalidOption` for options that are unknown, malformed or contradict each other,
+    `UnsupportedFeature` for those that ask for what is not supported, `MissingExtra` without boto3 if they need it."""
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]

@@ -244,12 +244,9 @@ class StreamWriter:
     # -- the schema -------------------------------------------------------------------------------
 
     def evolve(self, merge: Merge) -> Table:
-        """Publishes the schema that `merge` makes of the table's newest one, if they differ. Called between
-        `judge` and the writing of rows. Returns the table with the new schema.
-
-        If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
-        of `evolve` in `table/table.py`.
-        """
+        """Publishes the schema that `merge` makes of the table's newest one, if they differ; returns the table with it.
+        Called between `judge` and the writing of rows. If the batch then fails, the next attempt finds the new schema.
+        Raises as `evolve` in `table/table.py`."""
         table = evolve(self.table, merge, self._overrides, self._digest)
         if table.schema != self.table.schema:
             self._judged = None  # it knows the old schema

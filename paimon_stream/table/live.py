@@ -14,12 +14,10 @@ from paimon_stream.table.table import Table
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
-    """Replays the entries in order, as commit checks and manifest merging need them.
-
-    An ADD and a later DELETE of the same file cancel out. A DELETE without an ADD stays, because its ADD may
-    be in an earlier manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a
-    table has rows twice, and Java refuses it from its next manifest merge on (semantics.md §3.5).
-    """
+    """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a later DELETE of a
+    file cancel out. A DELETE without an ADD stays: that may be in an earlier manifest. Raises `DeletedFiles` for an ADD
+    of a file that is already present: such a table has rows twice, and Java fails at its next manifest merge
+    (semantics.md §3.5)."""
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
         identity = entry.identity
@@ -80,12 +78,9 @@ def snapshot_files(table: Table, snapshot: Snapshot, partitions: PartitionFilter
 
 
 class BucketIndex:
-    """What is known of the partitions that a writer touches: the largest sequence number and the number of
-    level 0 files of each bucket, and the bucket count of each partition.
-
-    The owner decides which snapshot this describes (`commit/table_cache.py`). It grows with the partitions
-    touched, up to a bound, never with the table. Deleted files do not lower a sequence number: gaps are
-    normal, repeats are not (format.md §7.2).
+    """What is known of the partitions that a writer touches: the largest sequence number and the number of level 0
+    files of each bucket, and the bucket count of each partition. `commit/table_cache.py` decides which snapshot this
+    describes, and bounds it. Deleted files lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
     """
 
     MAX_PARTITIONS: Final = 20_000

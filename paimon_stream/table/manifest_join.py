@@ -41,12 +41,9 @@ class ManifestJoiner(ManifestWriter):
         self._manifests = manifests
 
     def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order. A new manifest ends with the first joined
-        manifest at which it reaches `manifest.target-file-size`.
-
-        Manifests with another schema (Java's have the same one), and those that their list describes only in
-        part, are decoded. Raises `CorruptMetadata`, `StorageError`; written files have names from `names`.
-        """
+        """Writes the entries of these manifests again, in order, under names of `names`. A new manifest ends with the
+        first joined one at which it reaches `manifest.target-file-size`. Those with another schema than Java's, or
+        which their list describes only in part, are decoded. Raises `CorruptMetadata`, `StorageError`."""
         written: list[ManifestFileMeta] = []
         blocks, tally = _Blocks(self._codec), Tally()
         waits = False

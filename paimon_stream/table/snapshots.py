@@ -312,13 +312,10 @@ class SnapshotStore:
             self.storage.delete(layout.LATEST_HINT)
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
-        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
-
-        Returns whether it did. A writer that is paused between looking and writing writes too late, so this
-        method looks once more afterwards and then points to the newest snapshot. Raises `StorageError`; a
-        failure does no harm. The hint is not synced: the put of the next snapshot syncs the folder. So after
-        a machine stops, the hint is at most one behind, or empty, and readers can handle both (R2.1).
-        """
+        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2). Returns whether
+        it did. A pause between look and write makes it too late, so this looks once more and then points to the newest
+        one. Raises `StorageError`, which does no harm. The hint is not synced; the put of the next snapshot syncs the
+        folder. So after a machine stops it is at most one behind, or empty; readers can handle both (R2.1)."""
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
         present = self._hint(layout.LATEST_HINT)

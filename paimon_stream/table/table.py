@@ -303,13 +303,11 @@ def alter_table(storage: Storage, changes: Sequence[SchemaChange], runtime: Runt
 def evolve(
     table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None, rows: bool = True
 ) -> Table:
-    """The table with the schema that `merge` makes from its newest one, published as the next schema file.
-
-    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
-    one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
-    of the table that is meant. Raises what `merge` raises, where `rows` need it the errors of `check_grown`,
-    and `TableReplaced` (nothing is published then), `CommitContended`, `StorageError`.
-    """
+    """The table with the schema that `merge` makes from its newest one, published as the next schema file if anything
+    is new. If another writer is first, `merge` runs again on its schema. `overrides` are this writer's options, as for
+    `load_table`; `digest` is that of the first schema of the table that is meant. Raises, with nothing published, what
+    `merge` raises, where `rows` need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`,
+    `StorageError`."""
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
@@ -341,12 +339,9 @@ def evolve(
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
-    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema
-    could not be written as its definition requires.
-
-    Both definitions are checked: the one of this writer, and the one that all others find, without this
-    writer's options. The latter matters only if others can write the table as it is.
-    """
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema could not
+    be written as its definition requires: that of this writer, and, if others can write the table as it is, the one
+    that they find, without this writer's options."""
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)
     try:

@@ -28,11 +28,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch for one table has to look like.
-
-    `table` is its location, for messages. `defaults` are the values that replace NULLs, or None for a column
-    whose NULLs stay.
-    """
+    """What every batch for one table has to look like. `table` is its location, for messages. `defaults` replace NULLs,
+    but for None, where NULLs stay."""
 
     table: str
     fields: tuple[DataField, ...]
@@ -218,11 +215,9 @@ def _flags(column: Any) -> npt.NDArray[np.bool_]:
 
 
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of the column when they are written; None if there is no default.
-
-    The text is parsed as Java casts a string to the type, without the quotes around it. Raises
-    `UnsupportedFeature` for a text that is not a value of the type, and for defaults of nested columns.
-    """
+    """The value that replaces NULLs of the column when they are written; None without a default. The text is parsed as
+    Java casts a string to the type, without its quotes. Raises `UnsupportedFeature` if it is not a value of the type,
+    and for nested columns."""
     text = one.default_value
     if text is None:
         return None

@@ -93,11 +93,9 @@ def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...
 
 
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
-
-    `add` writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
-    memory. `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or `abort`.
-    """
+    """Writes the rows of one (partition, bucket) to files in `folder`, in their order: `add` what is worth a row group,
+    `write_all` everything. `waiting_bytes` is the size of the rows in memory, `paths` are the complete files. Sequence
+    numbers count from 0. The last call is `close` or `abort`."""
 
     def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         self.waiting_bytes = 0

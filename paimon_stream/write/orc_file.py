@@ -37,11 +37,8 @@ _LONGEST_BOUND: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcSettings(FileSettings):
-    """How the ORC files of a table are written.
-
-    `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns
-    get statistics. `more` are further arguments of Arrow's writer.
-    """
+    """How the ORC files of a table are written. `arrow` is the schema of the file, `dictionary` is None if the rows
+    decide. `wanted` columns get statistics. `more` goes to Arrow's writer."""
 
     most_open = 16  # each of them holds up to one stripe in memory
 
