@@ -1,8 +1,6 @@
 """The Avro object container file: header, blocks and codecs (format.md §4.1). This module knows nothing of records.
-
-Arrow and the standard library do the compression, so no codec package is needed beside pyarrow, whichever
-version of fastavro decodes the records.
-"""
+Arrow and the standard library do the compression, so no codec package is needed beside pyarrow, whichever version of
+fastavro decodes the records."""
 
 import bz2
 import hashlib
@@ -61,11 +59,9 @@ class Compressor:
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`; `level` is the level of zstd.
-
-    `zstd` stands for Avro's `zstandard`; all other names are Avro's own. Raises `InvalidOption` for names
-    that Java cannot read either, among them `none` and `lz4` (format.md §4.1).
-    """
+    """The compressor for a value of `manifest.compression`; `level` is the level of zstd. `zstd` stands for Avro's
+    `zstandard`; all other names are Avro's own. Raises `InvalidOption` for names that Java cannot read either, among
+    them `none` and `lz4` (format.md §4.1)."""
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
         zstd = pa.Codec("zstd", compression_level=level)
@@ -113,10 +109,8 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from blocks that are already compressed.
-
-    The sync marker is a hash of the content, so equal content gives equal bytes.
-    """
+    """A whole file from blocks that are already compressed. The sync marker is a hash of the content, so equal content
+    gives equal bytes."""
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:

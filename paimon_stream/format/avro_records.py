@@ -1,8 +1,6 @@
-"""Records of metadata files, whatever schema their writer used (format.md §4.1).
-
-Fields are found by name. Unknown fields are skipped, missing nullable fields are absent from the dict, and a
-file that lacks a required field is refused before any of it is used.
-"""
+"""Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found by name. Unknown
+fields are skipped, missing nullable fields are absent from the dict, and a file that lacks a required field is refused
+before any of it is used."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,11 +57,8 @@ def read_rows(
     of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None where the writer has no
-    such field. `read_entries` reads blocks whose schema is exactly `wanted`.
-
-    `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped.
-    Raises what `read_records` raises.
-    """
+    such field. `read_entries` reads blocks whose schema is exactly `wanted`. `wants` keeps only the records whose first
+    value it accepts. Blocks that are not `of_interest` are skipped. Raises what `read_records` raises."""
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     budget = _Budget(len(data), path)

@@ -1,9 +1,6 @@
-"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row.
-
-The bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one
-slot per column, then the variable part. Only text and bytes make that part differ in size between rows.
-Layout and rules: format.md §5.
-"""
+"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The bytes are those of
+`binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one slot per column, then the variable
+part. Only text and bytes make that part differ in size between rows. Layout and rules: format.md §5."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -92,11 +89,9 @@ class _Part:
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns, which have equal lengths and atomic types.
-
-    A column whose Arrow type is not the in-memory type of its Paimon type is cast. Raises `InvalidData` if
-    the cast loses something, `UnsupportedFeature` for nested types.
-    """
+    """The rows of these columns, which have equal lengths and atomic types. A column whose Arrow type is not the
+    in-memory type of its Paimon type is cast. Raises `InvalidData` if the cast loses something, `UnsupportedFeature`
+    for nested types."""
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
     header, rows = _header(parts), len(columns[0]) if columns else 0
     end: int | Ints = 8 * (len(header) + len(parts))

@@ -5,9 +5,8 @@ DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DAT
 milliseconds of the day; both TIMESTAMPs int nanoseconds since 1970-01-01T00:00 (an unbounded Python int); ARRAY list;
 MAP and MULTISET list of pairs; ROW tuple; NULL None.
 
-This module encodes single rows; `encode_columns` encodes whole columns to the same bytes.
-Layout and rules: format.md §5.
-"""
+This module encodes single rows; `encode_columns` encodes whole columns to the same bytes. Layout and rules: format.md
+§5."""
 
 import struct
 from collections.abc import Callable, Sequence

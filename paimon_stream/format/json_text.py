@@ -1,9 +1,6 @@
-"""JSON of any origin, parsed in memory and time that its size bounds.
-
-Snapshots, schemas, tags, consumers, journals, Avro schemas and the files of a Spark checkpoint are all read
-by `parse_json`. Whatever is wrong with them is a `ValueError`, which `understanding` puts into words, as it does
-for other content.
-"""
+"""JSON of any origin, parsed in memory and time that its size bounds. Snapshots, schemas, tags, consumers, journals,
+Avro schemas and the files of a Spark checkpoint are all read by `parse_json`. Whatever is wrong with them is a
+`ValueError`, which `understanding` puts into words, as it does for other content."""
 
 import hashlib
 import json

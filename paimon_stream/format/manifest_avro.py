@@ -1,8 +1,6 @@
-"""Manifests and manifest lists: encoding entries as Avro and decoding them (format.md §4.1–§4.4).
-
-Files carry exactly the schemas that Java writes. When a file is read, fields are found by name in the schema
-of the file: unknown fields are skipped, missing nullable fields read as None.
-"""
+"""Manifests and manifest lists: encoding entries as Avro and decoding them (format.md §4.1–§4.4). Files carry exactly
+the schemas that Java writes. When a file is read, fields are found by name in the schema of the file: unknown fields
+are skipped, missing nullable fields read as None."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

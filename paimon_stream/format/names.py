@@ -1,11 +1,10 @@
 """The one rule for the names of files and folders in a table (format.md §1).
 
-Metadata, commit messages and journals name files, and others may have written them. Everything that turns a
-name into a path that is read or deleted asks here.
+Metadata, commit messages and journals name files, and others may have written them. Everything that turns a name into a
+path that is read or deleted asks here.
 
-Paimon leaves the names of data files open: options give them prefixes, and tables that were migrated from
-Hive keep the names of their files. The names of buckets and partitions are fixed (format.md §1.1, §1.4).
-"""
+Paimon leaves the names of data files open: options give them prefixes, and tables that were migrated from Hive keep the
+names of their files. The names of buckets and partitions are fixed (format.md §1.1, §1.4)."""
 
 import math
 import re
@@ -169,12 +168,11 @@ def partition_path(
 ) -> str:
     """The folder of a partition, relative to the table, without a slash at its end; empty without keys.
 
-    `values` are in the internal form of `format/binary_row.py`. NULL, empty and blank values become
-    `default_name` (`partition.default-name`). `legacy` is the value of `partition.legacy-name`.
+    `values` are in the internal form of `format/binary_row.py`. NULL, empty and blank values become `default_name`
+    (`partition.default-name`). `legacy` is the value of `partition.legacy-name`.
 
-    Raises `UnsupportedFeature` for types that cannot be partition keys: nested types, BINARY, and TIMESTAMP
-    WITH LOCAL TIME ZONE without `legacy`, because Java writes that one in the time zone of its machine.
-    """
+    Raises `UnsupportedFeature` for types that cannot be partition keys: nested types, BINARY, and TIMESTAMP WITH LOCAL
+    TIME ZONE without `legacy`, because Java writes that one in the time zone of its machine."""
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy)

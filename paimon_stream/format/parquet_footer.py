@@ -1,8 +1,6 @@
-"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields.
-
-Arrow writes and reads Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module changes
-that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept as numbered fields.
-"""
+"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow writes and reads
+Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module changes that (format.md §7.4). A
+footer is encoded in Thrift's compact protocol and is kept as numbered fields."""
 
 from collections.abc import Callable
 from typing import Any, Final

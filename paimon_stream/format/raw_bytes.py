@@ -24,11 +24,9 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block; `snappy` is Snappy's own format, without the checksum of Avro.
-
-    Memory holds not much more than `limit` bytes. Raises `ValueError` for a block that holds more or does not
-    decompress, and `LookupError` for an unknown codec.
-    """
+    """The plain bytes of a block; `snappy` is Snappy's own format, without the checksum of Avro. Memory holds not much
+    more than `limit` bytes. Raises `ValueError` for a block that holds more or does not decompress, and `LookupError`
+    for an unknown codec."""
     try:
         match codec:
             case "null":

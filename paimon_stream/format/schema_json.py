@@ -118,11 +118,9 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 
 
 def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
-    """The same columns with fresh ids, numbered as Java numbers them, and the highest id used.
-
-    A column's id comes first, then the ids inside its type, depth first. Inside a ROW the type of a member is
-    numbered before the member itself (format.md §2.3).
-    """
+    """The same columns with fresh ids, numbered as Java numbers them, and the highest id used. A column's id comes
+    first, then the ids inside its type, depth first. Inside a ROW the type of a member is numbered before the member
+    itself (format.md §2.3)."""
     counter = first - 1
 
     def next_id() -> int:

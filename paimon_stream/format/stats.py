@@ -1,8 +1,6 @@
-"""Statistics of columns: how bounds are truncated, and the rows that hold them (format.md §4.5).
-
-Values are in the internal form of `format/binary_row.py`. Readers skip files and manifests by these bounds,
-so a bound that could be wrong must be left out.
-"""
+"""Statistics of columns: how bounds are truncated, and the rows that hold them (format.md §4.5). Values are in the
+internal form of `format/binary_row.py`. Readers skip files and manifests by these bounds, so a bound that could be
+wrong must be left out."""
 
 import re
 from collections import Counter
@@ -103,10 +101,8 @@ def _truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """The statistics as they are stored, and the names of the columns that they cover (None for all).
-
-    With `dense`, columns without any statistics are left out (`metadata.stats-dense-store`).
-    """
+    """The statistics as they are stored, and the names of the columns that they cover (None for all). With `dense`,
+    columns without any statistics are left out (`metadata.stats-dense-store`)."""
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
     if dense and NO_STATS in column_stats:

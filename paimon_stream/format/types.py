@@ -1,7 +1,5 @@
-"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
-
-Every type of the format can be read here. The writer decides which types can be *written* (`write/conform.py`).
-"""
+"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5). Every type of the
+format can be read here. The writer decides which types can be *written* (`write/conform.py`)."""
 
 import re
 from dataclasses import dataclass, replace
