@@ -1,14 +1,13 @@
 """The storage protocol: the few operations that the commit protocol is built on.
 
-A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it,
-with `/` between names. A path that would leave the root is refused. The only atomic operation is
-`put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
+A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it, with `/`
+between names. A path that would leave the root is refused. The only atomic operation is `put_if_absent`; all others may
+be repeated. Every implementation passes `tests/contract`.
 
-All errors are of the `StorageError` family, with two exceptions. `read` raises `CorruptMetadata` for a file
-that is too large to be what it should be. A storage on an object store raises a `ConfigError` if its settings
-are wrong (no such bucket), or if this process may not use it. `Unavailable` means that the operation may have
-taken effect; all others prove that it has not.
-"""
+All errors are of the `StorageError` family, with two exceptions. `read` raises `CorruptMetadata` for a file that is too
+large to be what it should be. A storage on an object store raises a `ConfigError` if its settings are wrong (no such
+bucket), or if this process may not use it. `Unavailable` means that the operation may have taken effect; all others
+prove that it has not."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

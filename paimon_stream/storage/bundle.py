@@ -18,11 +18,8 @@ class FileSink(Protocol):
 
 
 class Bundle:
-    """Holds files back, up to 16 MiB of them, to write them with fewer syncs.
-
-    Callers may rely on the files only after `flush` has returned. A bundle that is dropped before that may
-    leave some of them, or none.
-    """
+    """Holds files back, up to 16 MiB of them, to write them with fewer syncs. Callers may rely on the files only after
+    `flush` has returned. A bundle that is dropped before that may leave some of them, or none."""
 
     __slots__ = ("_files", "_held", "_in_doubt", "_storage")
 

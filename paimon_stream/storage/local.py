@@ -2,8 +2,7 @@
 
 The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then linked to
 its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are named
-`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm.
-"""
+`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm."""
 
 import contextlib
 import errno

@@ -68,11 +68,9 @@ def shown_location(location: str) -> str:
 
 
 def store_location(location: str) -> StoreLocation:
-    """The parts of a location in an object store, whose scheme is one of `KIND_OF`.
-
-    Keys are as they are written: nothing is percent-decoded. Empty parts of a path count as nothing, as in
-    Java. Raises `InvalidOption`, and `UnsupportedFeature` for a bucket of a kind that cannot hold a table.
-    """
+    """The parts of a location in an object store, whose scheme is one of `KIND_OF`. Keys are as they are written:
+    nothing is percent-decoded. Empty parts of a path count as nothing, as in Java. Raises `InvalidOption`, and
+    `UnsupportedFeature` for a bucket of a kind that cannot hold a table."""
     scheme, shown = scheme_of(location), shown_location(location)
     rest = location.partition(":")[2]
     if not rest.startswith("//"):

@@ -1,8 +1,6 @@
-"""A storage in this process's memory: a public double for tests, and the storage of `memory://` tables.
-
-It fulfils the whole contract, so code that is tested on it needs no mocks. Other processes, including Spark's
-Python workers, see an empty storage.
-"""
+"""A storage in this process's memory: a public double for tests, and the storage of `memory://` tables. It fulfils the
+whole contract, so code that is tested on it needs no mocks. Other processes, including Spark's Python workers, see an
+empty storage."""
 
 import io
 import threading

@@ -1,9 +1,6 @@
-"""Checks that a storage creates files atomically: at the start of a stream, and in a store also before a
-process's first commit.
-
-Some gateways and mounts accept a conditional create and then overwrite the file. There, two commits could
-take the same snapshot id, and one of them would be lost silently (semantics.md R2.3).
-"""
+"""Checks that a storage creates files atomically: at the start of a stream, and in a store also before a process's
+first commit. Some gateways and mounts accept a conditional create and then overwrite the file. There, two commits could
+take the same snapshot id, and one of them would be lost silently (semantics.md R2.3)."""
 
 from contextlib import suppress
 
@@ -21,14 +18,10 @@ _TRIES = 5
 
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
-    """Creates the same new file in the folder twice. The second create must change nothing and report that.
-    In an object store, each process does so once for a bucket.
-
-    The file is hidden (its name begins with a dot) and is removed afterwards. If the store fails for a
-    moment, the check is made again.
-
-    Raises `NotAtomic` if the check fails, and what the storage raises if it cannot write.
-    """
+    """Creates the same new file in the folder twice. The second create must change nothing and report that. In an
+    object store, each process does so once for a bucket. The file is hidden (its name begins with a dot) and is removed
+    afterwards. If the store fails for a moment, the check is made again. Raises `NotAtomic` if the check fails, and
+    what the storage raises if it cannot write."""
     client = _client(storage)
     if client is not None and client.atomic:
         return

@@ -1,7 +1,5 @@
-"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
-
-`Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not read yet.
-"""
+"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8). `Storage.together` decides what is
+in flight at once. Memory holds what was asked for ahead and not read yet."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager

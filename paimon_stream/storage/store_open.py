@@ -1,9 +1,6 @@
-"""Opens a store with obstore, in the process that uses it.
-
-obstore also reads the environment of its process. Keys and tokens of the settings are therefore handed over
-by a credential provider, before which no variable comes: a key of the settings with a token of the
-environment would fit nobody.
-"""
+"""Opens a store with obstore, in the process that uses it. obstore also reads the environment of its process. Keys and
+tokens of the settings are therefore handed over by a credential provider, before which no variable comes: a key of the
+settings with a token of the environment would fit nobody."""
 
 import os
 import ssl
@@ -54,8 +51,7 @@ class StoreSettings:
     bucket or container, `prefix` the root's key in it, never empty. `config` has keys of obstore's configuration,
     `client` its client options. `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has
     the arguments of the role to assume with them, if any. `max_retries` is for requests that may be repeated,
-    `max_outage_millis` for a store that is down after it has answered.
-    """
+    `max_outage_millis` for a store that is down after it has answered."""
 
     kind: str
     location: str
@@ -73,13 +69,12 @@ class StoreSettings:
 
 
 def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:
-    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region
-    must be asked for or a role must be assumed.
+    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region must be
+    asked for or a role must be assumed.
 
     Requests are repeated for at most `seconds`. `bulk` is for requests with more than 1 MiB, which get more time.
     Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses, `UnsupportedFeature` for those that need a
-    later obstore, and `PermissionDenied` if there are no credentials of the profile or role.
-    """
+    later obstore, and `PermissionDenied` if there are no credentials of the profile or role."""
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
     config = dict(settings.config)
@@ -178,10 +173,8 @@ def _fixed(**credential: Any) -> Callable[[], Credential]:
 
 @dataclass(slots=True, repr=False)
 class _Boto3:
-    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them.
-
-    A profile's fixed keys are read anew each time, because a program may renew them in its file.
-    """
+    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them. A profile's fixed
+    keys are read anew each time, because a program may renew them in its file."""
 
     location: str
     profile: str | None

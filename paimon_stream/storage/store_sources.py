@@ -41,8 +41,7 @@ def settings_of(
     known names count; it is not called if an option excludes it. `environment` is the process's own by default.
 
     Raises `InvalidOption` for options that are unknown, malformed or contradict each other, `UnsupportedFeature` for
-    those that ask for what is not supported, and `MissingExtra` if they need boto3 and it is not installed.
-    """
+    those that ask for what is not supported, and `MissingExtra` if they need boto3 and it is not installed."""
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
