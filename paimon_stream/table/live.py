@@ -14,12 +14,10 @@ from paimon_stream.table.table import Table
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
-    """Replays the entries in order, as commit checks and manifest merging need them.
-
-    An ADD and a later DELETE of the same file cancel out. A DELETE without an ADD stays, because its ADD may
-    be in an earlier manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a
-    table has rows twice, and Java refuses it from its next manifest merge on (semantics.md §3.5).
-    """
+    """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a later DELETE of the
+    same file cancel out. A DELETE without an ADD stays, because its ADD may be in an earlier manifest. Raises
+    `DeletedFiles` for an ADD of a file that is already present: such a table has rows twice, and Java refuses it from
+    its next manifest merge on (semantics.md §3.5)."""
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
         identity = entry.identity
@@ -48,12 +46,10 @@ def live_files(
     types: Sequence[DataType],
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in
-    whatever order the entries come (semantics.md §3.5).
-
-    `types` are the types of the partition columns. `partitions` (a choice, or serialized rows) limits the result to
-    their files; then only manifests whose partition statistics allow one of them are read. Raises `CorruptMetadata`.
-    """
+    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in whatever order
+    the entries come (semantics.md §3.5). `types` are the types of the partition columns. `partitions` (a choice, or
+    serialized rows) limits the result to their files; then only manifests whose partition statistics allow one of them
+    are read. Raises `CorruptMetadata`."""
     chosen = partitions
     if not isinstance(chosen, PartitionFilter):
         if chosen is not None and not chosen:
@@ -80,13 +76,10 @@ def snapshot_files(table: Table, snapshot: Snapshot, partitions: PartitionFilter
 
 
 class BucketIndex:
-    """What is known of the partitions that a writer touches: the largest sequence number and the number of
-    level 0 files of each bucket, and the bucket count of each partition.
-
-    The owner decides which snapshot this describes (`commit/table_cache.py`). It grows with the partitions
-    touched, up to a bound, never with the table. Deleted files do not lower a sequence number: gaps are
-    normal, repeats are not (format.md §7.2).
-    """
+    """What is known of the partitions that a writer touches: the largest sequence number and the number of level 0
+    files of each bucket, and the bucket count of each partition. The owner decides which snapshot this describes
+    (`commit/table_cache.py`). It grows with the partitions touched, up to a bound, never with the table. Deleted files
+    do not lower a sequence number: gaps are normal, repeats are not (format.md §7.2)."""
 
     MAX_PARTITIONS: Final = 20_000
 

@@ -1,6 +1,5 @@
 """Joins whole manifests as bytes, without decoding them, which is many times faster and gives the same records
-(docs/architecture.md, "The cost of a commit").
-"""
+(docs/architecture.md, "The cost of a commit")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -41,12 +40,10 @@ class ManifestJoiner(ManifestWriter):
         self._manifests = manifests
 
     def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order. A new manifest ends with the first joined
-        manifest at which it reaches `manifest.target-file-size`.
-
-        Manifests with another schema (Java's have the same one), and those that their list describes only in
-        part, are decoded. Raises `CorruptMetadata`, `StorageError`; written files have names from `names`.
-        """
+        """Writes the entries of these manifests again, in order. A new manifest ends with the first joined manifest at
+        which it reaches `manifest.target-file-size`. Manifests with another schema (Java's have the same one), and
+        those that their list describes only in part, are decoded. Raises `CorruptMetadata`, `StorageError`; written
+        files have names from `names`."""
         written: list[ManifestFileMeta] = []
         blocks, tally = _Blocks(self._codec), Tally()
         waits = False

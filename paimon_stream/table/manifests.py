@@ -52,11 +52,8 @@ class ManifestStore:
         return tuple(decode_manifest_list(data, path))
 
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """All manifests of a snapshot: those of its base list, then those of its delta list.
-
-        The order matters: a DELETE comes after the ADD that it cancels (semantics.md §2.3). Raises what
-        `read_list` raises.
-        """
+        """All manifests of a snapshot: those of its base list, then those of its delta list. The order matters: a
+        DELETE comes after the ADD that it cancels (semantics.md §2.3). Raises what `read_list` raises."""
         base = partial(self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         inherited, own = self._storage.together([base, partial(self.delta, snapshot)])
         return cast("tuple[ManifestFileMeta, ...]", inherited + own)

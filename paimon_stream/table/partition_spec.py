@@ -79,9 +79,8 @@ def parse_partition(
     shares with empty and blank strings. As a value, `default_name` is NULL, except in string columns, where it means
     itself. Columns that are left out may have any value. `table` is the location, for messages.
 
-    Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a
-    value that does not fit its column.
-    """
+    Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a value that
+    does not fit its column."""
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
             f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
@@ -132,12 +131,9 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
 
 
 class PartitionFilter:
-    """A choice of partitions: all of them, some by their rows, or all that match one of several specs. `types` are
-    the types of the partition columns.
-
-    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule out places where nothing can be found,
-    and are True in doubt.
-    """
+    """A choice of partitions: all of them, some by their rows, or all that match one of several specs. `types` are the
+    types of the partition columns. Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule out places
+    where nothing can be found, and are True in doubt."""
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
 

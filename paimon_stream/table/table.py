@@ -30,10 +30,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment: its newest schema at that time, and its options with the writer's overrides.
-
-    Immutable; load it again to see a later schema.
-    """
+    """A table at one moment: its newest schema at that time, and its options with the writer's overrides. Immutable;
+    load it again to see a later schema."""
 
     storage: Storage
     schema: TableSchema
@@ -305,11 +303,10 @@ def evolve(
 ) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
-    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
-    one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
-    of the table that is meant. Raises what `merge` raises, where `rows` need it the errors of `check_grown`,
-    and `TableReplaced` (nothing is published then), `CommitContended`, `StorageError`.
-    """
+    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that one.
+    `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema of the table
+    that is meant. Raises what `merge` raises, where `rows` need it the errors of `check_grown`, and `TableReplaced`
+    (nothing is published then), `CommitContended`, `StorageError`."""
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
@@ -341,12 +338,9 @@ def evolve(
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
-    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema
-    could not be written as its definition requires.
-
-    Both definitions are checked: the one of this writer, and the one that all others find, without this
-    writer's options. The latter matters only if others can write the table as it is.
-    """
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema could not
+    be written as its definition requires. Both definitions are checked: the one of this writer, and the one that all
+    others find, without this writer's options. The latter matters only if others can write the table as it is."""
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)
     try:
