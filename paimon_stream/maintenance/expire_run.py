@@ -2,8 +2,7 @@
 
 At every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
 notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
-docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one.
-"""
+docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence

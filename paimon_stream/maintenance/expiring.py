@@ -2,8 +2,7 @@
 
 A note holds the content of the snapshot's file, names the snapshot that followed, and exists until the files are
 deleted that only this snapshot needs. The next run finds the note of a run that was killed, and finishes its work.
-docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves.
-"""
+docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves."""
 
 import logging
 from collections.abc import Iterator
@@ -45,11 +44,10 @@ class ExpiringNotes:
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
 
-        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
-        after it has deleted the snapshot's file, so it sees every tag that exists before this call. A note
-        that a newer release wrote cannot be read or finished here. It counts for an hour, by the storage's
-        clock, whose time is `now_millis`: no expiry of one snapshot takes that long.
-        """
+        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only after it
+        has deleted the snapshot's file, so it sees every tag that exists before this call. A note that a newer release
+        wrote cannot be read or finished here. It counts for an hour, by the storage's clock, whose time is
+        `now_millis`: no expiry of one snapshot takes that long."""
         for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)

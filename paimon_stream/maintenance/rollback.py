@@ -3,9 +3,8 @@
 At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
 target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps.
 
-A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
-does not replay batches that it recorded as done.
-"""
+A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark does not
+replay batches that it recorded as done."""
 
 import logging
 from collections.abc import Mapping

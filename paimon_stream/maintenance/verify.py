@@ -4,8 +4,7 @@ Invariants: nothing is written. Everything broken becomes a finding, never an ex
 Snapshots that expire or are rolled back during the check are skipped. Every manifest is read once (those of the newest
 snapshot once more), every folder is listed once, and data files are opened only for the sample. Memory: a few dozen
 bytes per manifest entry, none for their texts. The codes of findings are stable. `verify_beside`, `verify_files`,
-`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts.
-"""
+`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,11 +44,9 @@ _SHOWN: Final = 20
 def verify(
     table: Table, *, sample: int = DEFAULT_SAMPLE, progress: Progress = silent, runtime: Runtime | None = None
 ) -> VerifyReport:
-    """Reads every snapshot, tag, list and manifest of the table, and checks that they are consistent.
-
-    `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
-    `InvalidOption` for a negative number, and `StorageError`.
-    """
+    """Reads every snapshot, tag, list and manifest of the table, and checks that they are consistent. `sample` data
+    files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises `InvalidOption` for a
+    negative number, and `StorageError`."""
     used, found = table.storage, Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)
     roots = verify_history.read_roots(used, found)
