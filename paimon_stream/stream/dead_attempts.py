@@ -50,15 +50,14 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
 def remove_dead_attempts(
     table: Table, entry: JournalEntry, published: Sequence[Snapshot], runtime: Runtime, *, complete: bool
 ) -> int:
-    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them.
-    Returns the number of removed files. Never raises: a failure leaves orphans and logs a warning.
+    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them. Returns the
+    number of removed files. Never raises: a failure leaves orphans and logs a warning.
 
-    Whatever the entry says, only files that an attempt can have written are removed: data files, index files
-    and staged metadata, by their paths.
+    Whatever the entry says, only files that an attempt can have written are removed: data files, index files and staged
+    metadata, by their paths.
 
-    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one
-    may still publish its compaction, so its staged files stay, and so do all files that compactions made.
-    """
+    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one may still
+    publish its compaction, so its staged files stay, and so do all files that compactions made."""
     storage, layout = table.storage, table.layout
     manifests = ManifestStore(storage)
     kept: set[str] = set()
@@ -123,11 +122,9 @@ def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
     """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty if
-    snapshots since the attempt was judged have expired: another attempt may have been published in one of them.
-
-    A COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was
-    published after the attempt was judged.
-    """
+    snapshots since the attempt was judged have expired: another attempt may have been published in one of them. A
+    COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was published after
+    the attempt was judged."""
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)
     if base >= newest.id or not window.complete:

@@ -12,11 +12,9 @@ from paimon_stream.table.layout import id_in_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:
-    """One run of one streaming writer. A value is None if Spark did not report it.
-
-    `user` is the commit user. `query_id` survives restarts of the query and changes when its checkpoint is
-    wiped. `run_id` changes at each start. `token` distinguishes the writers of one run.
-    """
+    """One run of one streaming writer. A value is None if Spark did not report it. `user` is the commit user.
+    `query_id` survives restarts of the query and changes when its checkpoint is wiped. `run_id` changes at each start.
+    `token` distinguishes the writers of one run."""
 
     user: str
     query_id: str | None
@@ -39,11 +37,9 @@ class WriterIdentity:
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether a batch of this stream made the snapshot.
-
-    The snapshot has the stream's user, and it is not known to be of another query. A batch commit under that
-    user is not the stream's: its identifier says nothing about batches (semantics.md R1.2).
-    """
+    """Whether a batch of this stream made the snapshot. The snapshot has the stream's user, and it is not known to be
+    of another query. A batch commit under that user is not the stream's: its identifier says nothing about batches
+    (semantics.md R1.2)."""
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
     theirs = Marks.of(snapshot.properties).query_id

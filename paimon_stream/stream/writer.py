@@ -1,8 +1,6 @@
-"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md).
-
-The caller writes the data files between `judge` and `commit`. Files are deleted here only if no attempt can publish
-them any more. docs/architecture.md (What a stream keeps) says what else lies on the storage.
-"""
+"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md). The caller writes the data
+files between `judge` and `commit`. Files are deleted here only if no attempt can publish them any more.
+docs/architecture.md (What a stream keeps) says what else lies on the storage."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -244,12 +242,9 @@ class StreamWriter:
     # -- the schema -------------------------------------------------------------------------------
 
     def evolve(self, merge: Merge) -> Table:
-        """Publishes the schema that `merge` makes of the table's newest one, if they differ. Called between
-        `judge` and the writing of rows. Returns the table with the new schema.
-
-        If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
-        of `evolve` in `table/table.py`.
-        """
+        """Publishes the schema that `merge` makes of the table's newest one, if they differ. Called between `judge` and
+        the writing of rows. Returns the table with the new schema. If the batch then fails, this does no harm: the next
+        attempt finds the new schema. Raises the errors of `evolve` in `table/table.py`."""
         table = evolve(self.table, merge, self._overrides, self._digest)
         if table.schema != self.table.schema:
             self._judged = None  # it knows the old schema
@@ -307,12 +302,10 @@ class StreamWriter:
         before_commit: BeforeCommit | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> CommitReport:
-        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends.
-
-        `phases` are the milliseconds that the caller has spent, for the report. Raises `CommitVetoed`,
-        `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
-        `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
-        """
+        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. `phases` are the
+        milliseconds that the caller has spent, for the report. Raises `CommitVetoed`, `CommitConflict`,
+        `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`, `TableReplaced`, `TableRolledBack`,
+        `StorageError`; none leaves half a batch visible."""
         self._observer.reached(Phase.WRITTEN, batch.batch_id)
         self._ask(before_commit, verdict, messages, batch.batch_id)
         entry = journal_entry(
