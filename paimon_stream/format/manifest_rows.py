@@ -21,8 +21,7 @@ PATHS: Final = (
 
 _RUN: Final = 64
 _CHEAPER: Final = 8
-"""As many equal null counts are read at once, and count as this part of their bytes. Most columns of a wide
-table have the same count."""
+"""As many null counts are read at once if equal, as mostly in wide tables, and count as this part of their bytes."""
 
 
 def read_entries(

@@ -24,9 +24,9 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block; `snappy` is Snappy's own format, without the checksum of Avro. Memory holds not much
-    more than `limit` bytes. Raises `ValueError` for a block that holds more or does not decompress, and `LookupError`
-    for an unknown codec."""
+    """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds not much more than
+    `limit` bytes. Raises `ValueError` for a block that holds more or is damaged, and `LookupError` for an unknown
+    codec."""
     try:
         match codec:
             case "null":
@@ -64,8 +64,7 @@ def _streamed(stream: Any, packed: bytes, limit: int) -> bytes:
 
 
 def _whole(stream: Any, packed: bytes, limit: int) -> bytes:
-    """Like `_streamed`, for codecs whose writers leave nothing after the stream's end. Some writers of
-    deflate leave a part of a checksum there."""
+    """Like `_streamed`, but allows nothing after the end. Some writers of deflate leave part of a checksum there."""
     plain = _streamed(stream, packed, limit)
     if stream.eof and stream.unused_data:
         raise EOFError
@@ -102,9 +101,9 @@ def _zstd_size(packed: bytes) -> int | None:
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number that
-    does not end. They are those of a footer; subclasses that read other bytes define their own. `cut_off` may say
-    where: `{size}` bytes at `{at}` of `{length}`."""
+    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number
+    without end: those of a footer, unless a subclass has its own. `cut_off` may say where: `{size}` bytes at `{at}` of
+    `{length}`."""
 
     cut_off: ClassVar[str] = "its footer is cut off"
     damaged: ClassVar[str] = "its footer is damaged"

@@ -16,8 +16,8 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table's schema. `options` are the strings as stored; `time_millis` is the creation
-    time in epoch milliseconds."""
+    """One version of a table's schema. `options` are strings as stored, `time_millis` epoch milliseconds of
+    creation."""
 
     id: int
     fields: tuple[DataField, ...]
@@ -61,8 +61,8 @@ class TableSchema:
 
     @property
     def bucket_keys(self) -> tuple[str, ...]:
-        """The columns that rows are bucketed by: `bucket-key`, split at commas and *not* trimmed, else the
-        trimmed primary key (format.md §6.2)."""
+        """The columns that rows are bucketed by: `bucket-key`, *not* trimmed, or the trimmed primary key (format.md
+        §6.2)."""
         given = self.options.get("bucket-key")
         return tuple(given.split(",")) if given else self.trimmed_primary_keys
 
@@ -118,9 +118,8 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 
 
 def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
-    """The same columns with fresh ids, numbered as Java numbers them, and the highest id used. A column's id comes
-    first, then the ids inside its type, depth first. Inside a ROW the type of a member is numbered before the member
-    itself (format.md §2.3)."""
+    """The same columns with fresh ids, numbered as in Java, and the highest id used. A column comes before the ids
+    inside its type, depth first; the type of a ROW's member comes before the member itself (format.md §2.3)."""
     counter = first - 1
 
     def next_id() -> int:

@@ -66,9 +66,8 @@ _NESTED_KEYWORDS: Final = {root.value for root in _NESTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of
-    DECIMAL, TIME and the timestamps. `element` is the element of ARRAY and MULTISET, and the value of MAP.
-    `fields` are the members of ROW."""
+    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of DECIMAL, TIME
+    and timestamps. `element` is that of ARRAY and MULTISET, and the value of MAP. `fields` are the members of ROW."""
 
     root: TypeRoot
     nullable: bool = True
