@@ -68,8 +68,7 @@ def is_reserved(type_: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """Where the bytes of each row are. `near` has the 8 bytes from each position on; 8 zero bytes follow the last
-    text."""
+    """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after the last text."""
 
     raw: npt.NDArray[np.uint8]
     near: Words

@@ -25,8 +25,7 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
     """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds not much more than
-    `limit` bytes. Raises `ValueError` for a block that holds more or is damaged, and `LookupError` for an unknown
-    codec."""
+    `limit` bytes. Raises `ValueError` for a block with more, or a damaged one, `LookupError` for an unknown codec."""
     try:
         match codec:
             case "null":
@@ -101,9 +100,8 @@ def _zstd_size(packed: bytes) -> int | None:
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number
-    without end: those of a footer, unless a subclass has its own. `cut_off` may say where: `{size}` bytes at `{at}` of
-    `{length}`."""
+    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and an endless number,
+    here of a footer; subclasses may have their own. `cut_off` may say where: `{size}` bytes at `{at}` of `{length}`."""
 
     cut_off: ClassVar[str] = "its footer is cut off"
     damaged: ClassVar[str] = "its footer is damaged"

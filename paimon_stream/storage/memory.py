@@ -1,6 +1,5 @@
 """A storage in this process's memory: a public double for tests, and the storage of `memory://` tables. It fulfils the
-whole contract, so code that is tested on it needs no mocks. Other processes, including Spark's Python workers, see an
-empty storage."""
+whole contract, so tests need no mocks. Other processes, such as Spark's Python workers, see an empty storage."""
 
 import io
 import threading

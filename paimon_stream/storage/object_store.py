@@ -38,9 +38,8 @@ _NAME: Final = operator.itemgetter(0)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectStorage(Storage):
-    """A folder in a bucket. The store is opened when it is first used, in each process. A pickle holds the settings
-    with their secrets, because executors need them. `repr` shows the location only. `tally` counts what this object
-    sends."""
+    """A folder in a bucket. Each process opens the store when it first uses it. A pickle holds the settings with their
+    secrets, because executors need them; `repr` shows the location only. `tally` counts what this object sends."""
 
     has_folders = False
     settings: StoreSettings
@@ -84,8 +83,7 @@ class ObjectStorage(Storage):
         raise _unknown("write", f"{self.settings.location}/{path}", why)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes the files in parallel. The last content of a path counts. If some fail, the first error is
-        raised when all have ended."""
+        """Writes the files in parallel; a path's last content counts. Raises the first error when all have ended."""
         last = dict(files)
         for path in last:
             self.key(path)
@@ -93,9 +91,8 @@ class ObjectStorage(Storage):
 
     def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
         """Creates the file, or leaves an existing one unchanged. With `repeated`, for names that only one writer uses,
-        the client repeats a request that failed, and an object with the same bytes counts as created. Without, each
-        failure whose effect is unknown is raised (`Unavailable`), because only the caller knows what a repetition
-        means."""
+        the client repeats a failed request, and an object with the same bytes counts as created. Without, each failure
+        of unknown effect is raised (`Unavailable`), because only the caller knows what a repetition means."""
         sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
         why: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):

@@ -1,6 +1,5 @@
 """The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used. The
-outage of a store that has answered once is waited for, up to `max_outage_millis`. Executors take the driver's word for
-it."""
+outage of a store that has answered once (the driver, for executors) is waited for, up to `max_outage_millis`."""
 
 import logging
 import os

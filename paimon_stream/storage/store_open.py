@@ -70,11 +70,10 @@ class StoreSettings:
 
 def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region must be
-    asked for or a role must be assumed.
-
-    Requests are repeated for at most `seconds`. `bulk` is for requests with more than 1 MiB, which get more time.
-    Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses, `UnsupportedFeature` for those that need a
-    later obstore, and `PermissionDenied` if there are no credentials of the profile or role."""
+    asked for or a role must be assumed. Requests are repeated for at most `seconds`. `bulk` is for requests with more
+    than 1 MiB, which get more time. Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses,
+    `UnsupportedFeature` for those that need a later obstore, and `PermissionDenied` without credentials of the profile
+    or role."""
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
     config = dict(settings.config)
@@ -147,8 +146,7 @@ def _check_environment(settings: StoreSettings) -> None:
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
-    """What hands the settings' credentials to obstore, and takes them out of its configuration; None if
-    obstore finds them itself."""
+    """Takes the credentials out of the configuration, as a provider for obstore; None if it finds them itself."""
     if settings.kind == "s3":
         keys = [config.pop(name, None) for name in ("access_key_id", "secret_access_key", "session_token")]
         if settings.profile is not None or settings.role:

@@ -35,13 +35,10 @@ def settings_of(
     spark: Callable[[], Mapping[str, str]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
-    """The settings of the store that holds `place`.
-
-    `options` are storage options, each of which must be known. `spark` reads Spark's Hadoop configuration, of which the
-    known names count; it is not called if an option excludes it. `environment` is the process's own by default.
-
-    Raises `InvalidOption` for options that are unknown, malformed or contradict each other, `UnsupportedFeature` for
-    those that ask for what is not supported, and `MissingExtra` if they need boto3 and it is not installed."""
+    """The settings of the store that holds `place`. `options` are storage options, each of which must be known. `spark`
+    reads the known names of Spark's Hadoop configuration; it is not called if an option excludes it. `environment` is
+    the process's own by default. Raises `InvalidOption` for options that are unknown, malformed or contradict each
+    other, `UnsupportedFeature` for what is not supported, and `MissingExtra` if boto3 is needed and not installed."""
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
