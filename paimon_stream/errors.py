@@ -2,9 +2,8 @@
 
 The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md draws the tree.
 
-Every message says what happened, where (table, snapshot, batch, column, file), and what to do about it.
-Programs read `context`, a mapping of those names to values; the texts are not API.
-"""
+Every message says what happened, where (table, snapshot, batch, column, file), and what to do about it. Programs read
+`context`, a mapping of those names to values; the texts are not API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +20,9 @@ Error = TypeVar("Error", bound="PaimonStreamError")
 
 
 class PaimonStreamError(Exception):
-    """The base of all errors of this package.
-
-    `message` is the whole sentence for a person. `context` holds the same facts for a program (`table`,
-    `batch`, `column`, `count`, `path`, `snapshot`, …, as far as they apply). Errors can be pickled, because
-    they travel from executors to the driver.
-    """
+    """The base of all errors of this package. `message` is the whole sentence for a person. `context` holds the same
+    facts for a program (`table`, `batch`, `column`, `count`, `path`, `snapshot`, …, as far as they apply). Errors can
+    be pickled, because they travel from executors to the driver."""
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)

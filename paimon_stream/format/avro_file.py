@@ -1,8 +1,5 @@
-"""The Avro object container file: header, blocks and codecs (format.md §4.1). This module knows nothing of records.
-
-Arrow and the standard library do the compression, so no codec package is needed beside pyarrow, whichever
-version of fastavro decodes the records.
-"""
+"""The Avro object container file: header, blocks and codecs, whatever its records are (format.md §4.1). Arrow and the
+standard library do the compression, so no codec package is needed, whichever fastavro decodes the records."""
 
 import bz2
 import hashlib
@@ -61,9 +58,8 @@ class Compressor:
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`, with the level of zstd. `zstd` stands for Avro's
-    `zstandard`; other names are Avro's own. Raises `InvalidOption` for names that Java cannot read, as `none` and `lz4`
-    (format.md §4.1)."""
+    """The compressor for a value of `manifest.compression`: `zstd` (Avro's `zstandard`, of this `level`) or Avro's own
+    name. Raises `InvalidOption` for names that Java cannot read, among them `none` and `lz4` (format.md §4.1)."""
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
         zstd = pa.Codec("zstd", compression_level=level)
@@ -111,10 +107,8 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from blocks that are already compressed.
-
-    The sync marker is a hash of the content, so equal content gives equal bytes.
-    """
+    """A whole file from compressed blocks. Its sync marker is a hash of the content: equal content gives equal
+    bytes."""
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:
@@ -147,16 +141,14 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata` if
-    the bytes are not a whole Avro file."""
+    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata`."""
     cursor = _Cursor(pa.BufferReader(data), path)
     schema, codec, sync = _opened(cursor)
     return schema, codec, list(_packed(cursor, sync))
 
 
 def decompress(codec: str, data: bytes, path: str) -> bytes:
-    """The plain bytes of a block of a metadata file. Raises `CorruptMetadata`, and `UnsupportedFeature` for
-    an unknown codec."""
+    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec."""
     return _plain(codec, data, _Cursor(pa.BufferReader(data), path), MOST_PLAIN)
 
 

@@ -1,8 +1,5 @@
-"""Records of metadata files, whatever schema their writer used (format.md §4.1).
-
-Fields are found by name. Unknown fields are skipped, missing nullable fields are absent from the dict, and a
-file that lacks a required field is refused before any of it is used.
-"""
+"""Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found by name. Unknown ones
+are skipped, missing nullable ones are not in the dict. A file without a required field is refused before it is used."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -140,9 +137,8 @@ def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
 
 
 def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget) -> Iterator[Mapping[str, Any]]:
-    """Reads a block in one call, as an Avro array: a block only lacks the array's count before the items and
-    the end mark after them. Only then is known how many of its bytes are small values, so the last block may
-    have more of them than are left."""
+    """Reads a block in one call, as an Avro array: it only lacks the count before the items and the end mark. How many
+    of its bytes are small values is known only afterwards, so the last block may have more than are left."""
     count, packed = block
     if not count:
         return
@@ -251,9 +247,9 @@ _NAMED: Final = ("record", "error", "fixed", "enum")
 
 def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
     """The parsed schema of an array of such records. `most_empty` is the most values without bytes in one. Raises
-    `ValueError` for a type that holds itself, because its values could nest without end, and for an array of values or
-    many members without bytes, because nothing but their number says how many there are. Raises one of `SCHEMA_ERRORS`,
-    or an error of Python, for a schema that is not valid."""
+    `ValueError` for a type that holds itself (its values could nest without end), and for an array of values or many
+    members without bytes (nothing but their number says how many there are). Raises one of `SCHEMA_ERRORS`, or an error
+    of Python, for an invalid schema."""
     parsed = fastavro.parse_schema({"type": "array", "items": items})
     _weigh(parsed["items"], {"null": (True, 1)}, most_empty)
     return parsed

@@ -1,9 +1,6 @@
-"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row.
-
-The bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one
-slot per column, then the variable part. Only text and bytes make that part differ in size between rows.
-Layout and rules: format.md §5.
-"""
+"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The bytes are those of
+`binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one slot per column, then the variable
+part. Only text and bytes make that part differ in size between rows. Layout and rules: format.md §5."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,8 +68,7 @@ def is_reserved(type_: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """Where the bytes of each row are. `near` has the 8 bytes that start at each position, so any 8 bytes
-    take one lookup; 8 zero bytes follow the last text."""
+    """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after the last text."""
 
     raw: npt.NDArray[np.uint8]
     near: Words
@@ -82,8 +78,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One column: its slots (without offsets), its NULLs, and its share of the variable part: either words
-    that every row has, or text."""
+    """One column: its slots (without offsets), its NULLs, and its variable part: words that every row has, or text."""
 
     slot: Words
     null: Flags | None
@@ -92,11 +87,8 @@ class _Part:
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns, which have equal lengths and atomic types.
-
-    A column whose Arrow type is not the in-memory type of its Paimon type is cast. Raises `InvalidData` if
-    the cast loses something, `UnsupportedFeature` for nested types.
-    """
+    """The rows of these columns, which have equal lengths and atomic types. A column is cast to the in-memory type of
+    its Paimon type if needed. Raises `InvalidData` if that loses something, `UnsupportedFeature` for nested types."""
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
     header, rows = _header(parts), len(columns[0]) if columns else 0
     end: int | Ints = 8 * (len(header) + len(parts))
@@ -304,8 +296,7 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
 
 
 def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
-    """A value in the internal form, of a type that is not nested, as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for
-    a timestamp that is finer than its type."""
+    """An atomic value in internal form as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for too fine a timestamp."""
     wanted = arrow_type(type_)
     match type_.root:
         case TypeRoot.DATE | TypeRoot.TIME:

@@ -1,13 +1,9 @@
-"""BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages.
+"""BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages (format.md §5).
 
 Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and DOUBLE float;
 DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days since 1970-01-01; TIME int
 milliseconds of the day; both TIMESTAMPs int nanoseconds since 1970-01-01T00:00 (an unbounded Python int); ARRAY list;
-MAP and MULTISET list of pairs; ROW tuple; NULL None.
-
-This module encodes single rows; `encode_columns` encodes whole columns to the same bytes.
-Layout and rules: format.md §5.
-"""
+MAP and MULTISET list of pairs; ROW tuple; NULL None. `encode_columns` encodes whole columns to the same bytes."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -89,8 +85,7 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[Any, ...]:
-    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, which names
-    the bytes and what to do."""
+    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, with the cure."""
     try:
         return deserialize(types, partition)
     except FormatError as wrong:

@@ -1,8 +1,6 @@
-"""Commit messages: what a writer reports to the committer about one bucket of one partition.
-
-The bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8). Version 11 is
-written; versions 11 and 12 are read. The version is not part of the bytes; it travels beside them.
-"""
+"""Commit messages: what a writer reports to the committer about one bucket of one partition. The bytes are those of
+Java Paimon, so either side can commit what the other wrote (format.md §8). Version 11 is written; versions 11 and 12
+are read. The version is not part of the bytes; it travels beside them."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,5 @@
 """Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Nothing in one is believed: a vector
-that cannot be read is an error, because without it deleted rows would come back.
-"""
+that cannot be read is an error, because without it deleted rows would come back."""
 
 import struct
 from typing import Final, TypeAlias

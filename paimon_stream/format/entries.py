@@ -1,8 +1,5 @@
-"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2).
-
-Partition rows, keys and the rows of statistics are kept as the *serialized* BinaryRow that is on disk: the
-arity as four bytes, big endian, then the row (format.md §5.6).
-"""
+"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2). Partitions, keys and the rows of
+statistics are *serialized* BinaryRows as on disk: four bytes of arity, big endian, then the row (format.md §5.6)."""
 
 from dataclasses import dataclass, fields
 from enum import IntEnum

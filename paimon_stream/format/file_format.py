@@ -1,8 +1,5 @@
-"""The formats of data files: their compressions, and what each format cannot hold.
-
-Rules: format.md §7.1, §7.5, §7.6. What Java accepts but reads back as other values is refused here
-(docs/format-notes.md).
-"""
+"""The formats of data files: their compressions, and what each format cannot hold. Rules: format.md §7.1, §7.5, §7.6.
+What Java accepts but reads back as other values is refused here (docs/format-notes.md)."""
 
 import re
 import warnings

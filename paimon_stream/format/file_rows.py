@@ -1,8 +1,6 @@
-"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4, §8.2).
-
-A commit carries thousands of data files, so one call of `struct` encodes or decodes all slots of a row. The
-bytes are those of the general `format/binary_row.py`. Index files are few, so they use that module.
-"""
+"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4, §8.2). A commit
+carries thousands of data files, so one call of `struct` encodes or decodes all slots of a row. The bytes are those of
+the general `format/binary_row.py`. Index files are few, so they use that module."""
 
 import struct
 from collections.abc import Callable, Sequence

@@ -1,8 +1,5 @@
-"""What a journal records about one attempt at a batch, and its bytes (exactly-once.md §4).
-
-The bytes are a checksummed file with JSON in it. `table/journal.py` defines where these files are and how
-long they are kept.
-"""
+"""What a journal records about one attempt at a batch, and its bytes (exactly-once.md §4). The bytes are a checksummed
+file with JSON in it. `table/journal.py` defines where these files are and how long they are kept."""
 
 import base64
 from collections.abc import Callable
@@ -29,8 +26,7 @@ class JournalEntry:
     table. `newest` was the latest snapshot then; None if it is `base`, or in entries of older releases. `previous` is
     the last batch that this stream had published before. Each of `stage_uuids` is part of the names of the metadata
     that this attempt (the first uuid) or an earlier one at the batch may have written. `abandoned` has the paths of the
-    data files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole table.
-    """
+    data files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole table."""
 
     batch_id: int
     messages: tuple[CommitMessage, ...]

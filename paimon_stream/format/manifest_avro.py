@@ -1,8 +1,5 @@
-"""Manifests and manifest lists: encoding entries as Avro and decoding them (format.md §4.1–§4.4).
-
-Files carry exactly the schemas that Java writes. When a file is read, fields are found by name in the schema
-of the file: unknown fields are skipped, missing nullable fields read as None.
-"""
+"""Manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written with exactly Java's schemas. When read,
+fields are found by name in the file's schema: unknown fields are skipped, missing nullable fields are None."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +26,8 @@ from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_
 from paimon_stream.format.names import checked_name
 
 ENTRIES_PER_BLOCK: Final = 1000
-"""Entries in one Avro block. Java checks the size of a manifest after every 1000 entries, so a manifest can
-end only where a block ends."""
+"""Entries in one Avro block: a manifest can end only after a block, and Java checks its size after every 1000
+entries."""
 
 FULL_BLOCK: Final = 8 << 20
 """The plain size in bytes from which entries are divided among several blocks."""

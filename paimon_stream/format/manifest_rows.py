@@ -1,10 +1,9 @@
 """The entries of a manifest as rows of values, decoded from a block of Avro bytes whose schema is Java's (format.md
 §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
-Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or `IndexError` (the
-bytes do not fit the schema, use an allowed but unusual encoding, or have another version). The caller then
-reads the block with the generic reader, which judges it. docs/architecture.md ("Maintenance") says why there are two.
-"""
+Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or `IndexError` (the bytes do
+not fit the schema, use an allowed but unusual encoding, or have another version). The caller then reads the block with
+the generic reader, which judges it. docs/architecture.md ("Maintenance") says why there are two."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,8 +21,7 @@ PATHS: Final = (
 
 _RUN: Final = 64
 _CHEAPER: Final = 8
-"""As many equal null counts are read at once, and count as this part of their bytes. Most columns of a wide
-table have the same count."""
+"""As many null counts are read at once if equal, as mostly in wide tables, and count as this part of their bytes."""
 
 
 def read_entries(

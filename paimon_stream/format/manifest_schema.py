@@ -1,5 +1,4 @@
-"""The Avro schemas of manifest lists, manifests and index manifests, exactly as Java writes them
-(format.md §4.2–§4.6)."""
+"""The Avro schemas of manifest lists, manifests and index manifests, as Java writes them (format.md §4.2–§4.6)."""
 
 from typing import Any, Final
 
@@ -17,8 +16,8 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def _fields(text: str, **records: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a text such as `_BUCKET int, _LEVEL int?`, where `?` means nullable. A type is one of Avro's, of
-    `_TYPES` or of the given `records`."""
+    """The fields of a text such as `_BUCKET int, _LEVEL int?`; `?` means nullable. Types: Avro's, `_TYPES`,
+    `records`."""
     made = []
     for name, word in map(str.split, text.split(",")):
         core = word.removesuffix("?")

@@ -62,8 +62,7 @@ def shown_name(name: str) -> str:
 
 
 def is_bucket(bucket: int, total_buckets: int | None = None) -> bool:
-    """Whether a table can have this bucket: one below the number of buckets, if there is a fixed number, or
-    the one of files that wait for their buckets."""
+    """Whether a table can have this bucket: below the number of buckets if that is fixed, or `POSTPONE_BUCKET`."""
     if bucket == POSTPONE_BUCKET:
         return True
     most = total_buckets if total_buckets is not None and total_buckets > 0 else _LARGEST_BUCKET
@@ -133,8 +132,7 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
 
 # -- the folder of a partition, `dt=19782/region=x` (format.md §1.4) ----------------------------------
 #
-# Other engines find the files of a partition by this text alone, so it must match theirs to the character,
-# including Java's text for a float.
+# Other engines find a partition's files by this text alone, so it must match theirs, including Java's for a float.
 
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
@@ -181,8 +179,7 @@ def is_blank(text: str) -> bool:
 
 
 def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
-    """Raises `UnsupportedFeature` for a type whose folder name other engines would not find; see `partition_path`.
-    `table` is for the message."""
+    """Raises `UnsupportedFeature` for a type whose folder other engines would not find; see `partition_path`."""
     if type_.is_nested or type_.is_binary:
         why = "Paimon has no folder name for it"
     elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:

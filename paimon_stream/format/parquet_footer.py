@@ -1,8 +1,6 @@
-"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields.
-
-Arrow writes and reads Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module changes
-that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept as numbered fields.
-"""
+"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow writes and reads
+Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module changes that (format.md §7.4). A
+footer is encoded in Thrift's compact protocol and is kept as numbered fields."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,8 +32,7 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def footer_start(size: int, tail: bytes) -> int:
-    """Where the footer begins in a file of `size` bytes; `tail` is the last `TAIL` bytes of the file. Raises
-    `FormatError`."""
+    """Where the footer begins in a file of `size` bytes with `tail` as its last `TAIL` bytes. Raises `FormatError`."""
     start = size - TAIL - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
         raise FormatError("it does not end like a Parquet file")
@@ -43,8 +40,7 @@ def footer_start(size: int, tail: bytes) -> int:
 
 
 def declare_twelve_bytes(footer: bytes) -> bytes:
-    """The end of a file, from its footer on, with INT96 columns declared as what they are: twelve bytes.
-    Raises `FormatError`."""
+    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes. Raises `FormatError`."""
     return _retyped(footer, lambda _, struct: struct.get(_TYPE) == (_I32, _INT96), _FIXED_LENGTH)
 
 
@@ -55,8 +51,7 @@ def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
 
 
 def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
-    """Changes the type of each leaf of the schema, and of each column chunk, that is `chosen` by the number of its leaf
-    and its struct."""
+    """Changes the type of the schema's leaves, and of their column chunks, that are `chosen` by number and struct."""
     known = _Reader(footer).struct()
     leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):

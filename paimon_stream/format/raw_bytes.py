@@ -24,11 +24,8 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block; `snappy` is Snappy's own format, without the checksum of Avro.
-
-    Memory holds not much more than `limit` bytes. Raises `ValueError` for a block that holds more or does not
-    decompress, and `LookupError` for an unknown codec.
-    """
+    """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds not much more than
+    `limit` bytes. Raises `ValueError` for a block with more, or a damaged one, `LookupError` for an unknown codec."""
     try:
         match codec:
             case "null":
@@ -66,8 +63,7 @@ def _streamed(stream: Any, packed: bytes, limit: int) -> bytes:
 
 
 def _whole(stream: Any, packed: bytes, limit: int) -> bytes:
-    """Like `_streamed`, for codecs whose writers leave nothing after the stream's end. Some writers of
-    deflate leave a part of a checksum there."""
+    """Like `_streamed`, but allows nothing after the end. Some writers of deflate leave part of a checksum there."""
     plain = _streamed(stream, packed, limit)
     if stream.eof and stream.unused_data:
         raise EOFError
@@ -104,9 +100,8 @@ def _zstd_size(packed: bytes) -> int | None:
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and for a number that
-    does not end. They are those of a footer; subclasses that read other bytes define their own. `cut_off` may say
-    where: `{size}` bytes at `{at}` of `{length}`."""
+    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and an endless number,
+    here of a footer; subclasses may have their own. `cut_off` may say where: `{size}` bytes at `{at}` of `{length}`."""
 
     cut_off: ClassVar[str] = "its footer is cut off"
     damaged: ClassVar[str] = "its footer is damaged"

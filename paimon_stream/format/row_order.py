@@ -1,8 +1,6 @@
-"""The order of serialized rows, the same as in Java's generated comparators (format.md §7.3).
-
-Fields are compared in turn: numbers and decimals by value, false before true, texts and binaries by unsigned
-bytes, dates and times by instant, -0.0 before 0.0, NaN after all numbers, NULL before all values.
-"""
+"""The order of serialized rows, the same as in Java's generated comparators (format.md §7.3). Fields are compared in
+turn: numbers and decimals by value, false before true, texts and binaries by unsigned bytes, dates and times by
+instant, -0.0 before 0.0, NaN after all numbers, NULL before all values."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,10 +20,8 @@ _FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
-    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an order.
-
-    The returned function raises `FormatError` for bytes that are not such a row.
-    """
+    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an order. The returned
+    function raises `FormatError` for bytes that are not such a row."""
     for one in types:
         if one.is_nested:
             raise UnsupportedFeature(f"Rows of {one} have no order, so they cannot be keys.", type=str(one))

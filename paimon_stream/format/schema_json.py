@@ -16,8 +16,7 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table's schema. `options` are the strings as stored; `time_millis` is the creation
-    time in epoch milliseconds."""
+    """One version of a table's schema, made at `time_millis` (epoch milliseconds). `options` are strings as stored."""
 
     id: int
     fields: tuple[DataField, ...]
@@ -61,8 +60,7 @@ class TableSchema:
 
     @property
     def bucket_keys(self) -> tuple[str, ...]:
-        """The columns that rows are bucketed by: `bucket-key`, split at commas and *not* trimmed, else the
-        trimmed primary key (format.md §6.2)."""
+        """The columns of the bucket hash (format.md §6.2): `bucket-key`, *not* trimmed, or the trimmed primary key."""
         given = self.options.get("bucket-key")
         return tuple(given.split(",")) if given else self.trimmed_primary_keys
 

@@ -32,9 +32,8 @@ class CommitKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot; the fields are in the order in which Java writes them. Names of lists and manifests are file names
-    in `manifest/`. Sizes are bytes, None if the writer left them out. `time_millis` and `watermark` are epoch
-    milliseconds."""
+    """One snapshot; the fields are in Java's order. Names of lists and manifests are file names in `manifest/`. Sizes
+    are bytes, None if the writer left them out. `time_millis` and `watermark` are epoch milliseconds."""
 
     version: int = VERSION
     uuid: str | None = None
@@ -126,9 +125,9 @@ _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
 def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
-    """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored. Raises
-    `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be, `UnknownVersion` for a
-    version above 3."""
+    """Reads a snapshot file and ignores unknown keys. The message has `path` and the sentence `cure`. Raises
+    `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file, `UnknownVersion` for a version
+    above 3."""
     values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)

@@ -1,8 +1,5 @@
-"""Statistics of columns: how bounds are truncated, and the rows that hold them (format.md §4.5).
-
-Values are in the internal form of `format/binary_row.py`. Readers skip files and manifests by these bounds,
-so a bound that could be wrong must be left out.
-"""
+"""Statistics of columns: how bounds (in the internal form of `format/binary_row.py`) are truncated, and the rows that
+hold them (format.md §4.5). Readers skip files and manifests by them, so a bound that could be wrong is left out."""
 
 import re
 from collections import Counter
@@ -87,8 +84,7 @@ def parse_mode(text: str) -> StatsMode:
 
 def _truncate_upper(value: str, length: int) -> str | None:
     """An upper bound of at most `length` code points; None if there is none. The last code point that can be increased
-    is increased, and everything after it is cut. Surrogates are skipped; Java does not skip them and writes a bound
-    that is too small."""
+    is increased, and the rest is cut. Surrogates are skipped; Java does not skip them, so its bound is too small."""
     if len(value) <= length:
         return value
     for end in range(length, 0, -1):
@@ -103,10 +99,8 @@ def _truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """The statistics as they are stored, and the names of the columns that they cover (None for all).
-
-    With `dense`, columns without any statistics are left out (`metadata.stats-dense-store`).
-    """
+    """The statistics as they are stored, and the names of the columns that they cover (None for all). With `dense`,
+    columns without any statistics are left out (`metadata.stats-dense-store`)."""
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
     if dense and NO_STATS in column_stats:
@@ -153,8 +147,7 @@ def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:
-    """The id of the schema that a file of table statistics belongs to (`statistics` of a snapshot). `path` is
-    for messages. Raises `CorruptMetadata`."""
+    """The id of the schema of a file of table statistics (`statistics` of a snapshot). Raises `CorruptMetadata`."""
     with understanding(path, len(data), "a file of table statistics", "Run ANALYZE again."):
         return integer(parse_json(data)["schemaId"])
 
@@ -163,8 +156,7 @@ def schema_of_statistics(data: bytes, path: str) -> int:
 
 
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
-    """The exact statistics of these partitions, one per manifest entry, or of a `Counter` of them. Raises
-    `FormatError` for a partition that is not a row."""
+    """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises `FormatError`."""
     rows = [(deserialize_partition(types, one), count) for one, count in Counter(partitions).items()]
     columns = []
     for i, type_ in enumerate(types):
@@ -179,8 +171,7 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """The statistics of each partition column in a manifest; None if the manifest has no partition statistics. Raises
-    `FormatError` for bytes that are not rows."""
+    """The statistics of each partition column in a manifest; None if it has none. Raises `FormatError`."""
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 

@@ -1,7 +1,5 @@
-"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
-
-Every type of the format can be read here. The writer decides which types can be *written* (`write/conform.py`).
-"""
+"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5). Every type of the
+format can be read here. The writer decides which types can be *written* (`write/conform.py`)."""
 
 import re
 from dataclasses import dataclass, replace
@@ -68,9 +66,8 @@ _NESTED_KEYWORDS: Final = {root.value for root in _NESTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of
-    DECIMAL, TIME and the timestamps. `element` is the element of ARRAY and MULTISET, and the value of MAP.
-    `fields` are the members of ROW."""
+    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of DECIMAL, TIME
+    and timestamps. `element` is that of ARRAY and MULTISET, and the value of MAP. `fields` are the members of ROW."""
 
     root: TypeRoot
     nullable: bool = True

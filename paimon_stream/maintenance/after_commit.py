@@ -1,7 +1,6 @@
 """What a committer does for its table after it has published: it creates automatic tags, and expires tags, partitions
 and snapshots. It never fails a commit, and it never delays the next one, or the end of the process, without a bound.
-docs/architecture.md (What follows a commit) says who waits for it, and for how long.
-"""
+docs/architecture.md (What follows a commit) says who waits for it, and for how long."""
 
 import atexit
 import logging

@@ -1,8 +1,6 @@
-"""Branches: histories of their own over the files of one table (table-kinds.md §6).
-
-While a branch is made or deleted, a note `_paimon_stream/branch-<name>` says so, and this release opens no such branch.
-A run that was killed leaves the note, and the same call completes it.
-"""
+"""Branches: histories of their own over the files of one table (table-kinds.md §6). While a branch is made or deleted,
+a note `_paimon_stream/branch-<name>` says so, and this release opens no such branch. A run that was killed leaves the
+note, and the same call completes it."""
 
 from dataclasses import dataclass
 from typing import Final, cast

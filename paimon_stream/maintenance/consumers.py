@@ -1,8 +1,6 @@
-"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next (semantics.md §11).
-
-No engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set.
-A stream can keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
-"""
+"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next (semantics.md §11). No
+engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set. A stream can
+keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`)."""
 
 import json
 import logging

@@ -1,8 +1,6 @@
-"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8).
-
-The range is Java's. Unlike in Java, the last snapshots of this package's streams are kept for a day after
-their newest batch was prepared (R1.7, R8.3), so that a stream that comes back finds them.
-"""
+"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The range is Java's. Unlike
+in Java, the last snapshots of this package's streams are kept for a day after their newest batch was prepared (R1.7,
+R8.3), so that a stream that comes back finds them."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,14 +117,13 @@ def expire_snapshots(
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
-    """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots`
-    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. `progress` is called with the
-    number of snapshots done.
+    """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots` says. `user`
+    is a stream whose last snapshot, `last_of_user`, the caller knows. `progress` is called with the number of snapshots
+    done.
 
-    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run
-    that was killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a
-    snapshot or tag that cannot be read, and `CommitContended` while a rollback is under way.
-    """
+    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run that was
+    killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a snapshot or tag that
+    cannot be read, and `CommitContended` while a rollback is under way."""
     used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
     limits = (retain_max, retain_min, older_than, max_deletes)
@@ -189,10 +186,8 @@ def expiry_is_due(
     table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
     """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent it.
-
-    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows it; then nothing is
-    read. Raises `InvalidOption`, `StorageError`.
-    """
+    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows it; then nothing is read.
+    Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
     latest = snapshots.latest_id() if latest is None else latest
     if latest is None or latest - retention.least + 1 <= oldest.id:

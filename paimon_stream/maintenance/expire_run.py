@@ -2,8 +2,7 @@
 
 At every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
 notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
-docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one.
-"""
+docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,15 +15,8 @@ from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.maintenance import needed
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import (
-    ChangelogStore,
-    OtherBranches,
-    changelog_needs,
-    live_entries,
-    manifest_names,
-    metadata_names,
-)
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
@@ -85,12 +77,12 @@ class Cleaner:
         self.storage = table.storage
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
         self.notes = ExpiringNotes(self.storage)
-        self.changelogs = ChangelogStore(self.storage)
+        self.changelogs = needed.ChangelogStore(self.storage)
         # A writer's own options must not take away what the table's options keep.
         self._outlives, self._appended_stay = _kept_of_changelogs(table.schema)
         self._of_changelogs = NameSet()
         self.manifests = ManifestStore(self.storage)
-        self.branches = OtherBranches(self.storage, self.manifests)
+        self.branches = needed.OtherBranches(self.storage, self.manifests)
         self._tags: dict[FileStat, Snapshot] = {}
         self._tag_names: dict[str, frozenset[str]] = {}
         self._tag_files: tuple[int, str, NameSet] | None = None
@@ -157,7 +149,7 @@ class Cleaner:
             kept = self._names_kept(gone, earliest)
             if kept is None:
                 return
-            kept |= changelog_needs(self.storage, self.manifests, following)[0]
+            kept |= needed.changelog_needs(self.storage, self.manifests, following)[0]
             pairs = pairwise([*gone, following])  # what lies beside the lineage may have replaced files that are live
             linked = [one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False]
             self._remove_rows(self._replaced_files(linked, gone), gone)
@@ -281,18 +273,18 @@ class Cleaner:
         self.refresh_tags()
         kept = self.branches.metadata
         for one in neighbours:
-            kept |= metadata_names(self.storage, self.manifests, one)
+            kept |= needed.metadata_names(self.storage, self.manifests, one)
         live = self._live_names(neighbours)
         ids = self.changelogs.ids()
         nearest = next((place for place, one in enumerate(ids, 1) if one > tag.id), None)
         for one in filter(None, map(self.changelogs.find, ids[:nearest])):  # what the tag and later ones share it has
-            names, files = changelog_needs(self.storage, self.manifests, one)
+            names, files = needed.changelog_needs(self.storage, self.manifests, one)
             kept |= names
             live.add(files)
         sets = (live, self._journal_names(), self.branches.live_names())
         gone = (
             path
-            for entry in live_entries(self.manifests, tag)
+            for entry in needed.live_entries(self.manifests, tag)
             if not any(entry.file.file_name in names for names in sets)
             for path in self._paths(entry)
         )
@@ -323,7 +315,7 @@ class Cleaner:
         if self._appended_stayed:
             for one in filter(None, map(self.changelogs.find, ids)):
                 if one.changelog_manifest_list is None:
-                    names, of_delta = changelog_needs(self.storage, self.manifests, one)
+                    names, of_delta = needed.changelog_needs(self.storage, self.manifests, one)
                     kept |= names
                     files.add(of_delta)
         return kept, files
@@ -353,11 +345,11 @@ class Cleaner:
         beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))
         tags += [one for one in beside if one is not None]
         try:
-            kept = metadata_names(self.storage, self.manifests, following, self._lists) | self.branches.metadata
+            kept = needed.metadata_names(self.storage, self.manifests, following, self._lists) | self.branches.metadata
             before, self._tag_names = self._tag_names, {}
             for tag in {one.nonce: one for one in tags}.values():
                 if tag.nonce not in self._tag_names:
-                    names = before.get(tag.nonce) or metadata_names(self.storage, self.manifests, tag)
+                    names = before.get(tag.nonce) or needed.metadata_names(self.storage, self.manifests, tag)
                     self._tag_names[tag.nonce] = names
                     kept |= names
             return kept
@@ -380,7 +372,7 @@ class Cleaner:
     def _live_names(self, snapshots: Sequence[Snapshot]) -> NameSet:
         names = NameSet()
         for snapshot in snapshots:
-            for entry in live_entries(self.manifests, snapshot):
+            for entry in needed.live_entries(self.manifests, snapshot):
                 names.add((entry.file.file_name, *entry.file.extra_files))
         return names
 
@@ -497,7 +489,7 @@ class Cleaner:
         """The manifests in these lists that are not kept, each once."""
         found: set[str] = set()
         for name in lists:
-            named = self._lists.get(name) or _if_whole(partial(manifest_names, self._ahead), name)
+            named = self._lists.get(name) or _if_whole(partial(needed.manifest_names, self._ahead), name)
             fresh = [one for one in named if one not in kept and one not in found]
             found.update(fresh)
             yield from fresh

@@ -2,8 +2,7 @@
 
 A note holds the content of the snapshot's file, names the snapshot that followed, and exists until the files are
 deleted that only this snapshot needs. The next run finds the note of a run that was killed, and finishes its work.
-docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves.
-"""
+docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves."""
 
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
-"""Fast forward: main becomes what a branch is (table-kinds.md §6).
-
-Readers of main see states that main or the branch had, whenever it is killed, and the same call completes it.
-"""
+"""Fast forward: main becomes what a branch is (table-kinds.md §6). Readers of main see states that main or the branch
+had, whenever it is killed, and the same call completes it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove (semantics.md §2.4).
-
 Without its snapshots a table looks empty and all its files look unused. So code that removes files must ask
-`lost_history` first, and delete nothing in doubt.
-"""
+`lost_history` first, and delete nothing in doubt."""
 
 from dataclasses import dataclass
 from typing import Final

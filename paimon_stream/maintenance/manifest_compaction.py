@@ -1,9 +1,8 @@
-"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of
-every commit, with its thresholds at one.
+"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of every
+commit, with its thresholds at one.
 
-Invariants: the live files are the same before and after. If nothing would change, nothing is published. The snapshot
-is under a user that nobody else has: with that of a stream, all of its batches would seem to be committed (R1.2).
-"""
+Invariants: the live files are the same before and after. If nothing would change, nothing is published. The snapshot is
+under a user that nobody else has: with that of a stream, all of its batches would seem to be committed (R1.2)."""
 
 from dataclasses import dataclass, field
 

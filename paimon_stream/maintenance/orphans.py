@@ -2,8 +2,7 @@
 
 In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of buckets and
 partitions are searched (`searched_folders.py`). docs/architecture.md (How orphans are removed) says why no file is
-removed that may still become part of the table.
-"""
+removed that may still become part of the table."""
 
 import logging
 from array import array

@@ -1,8 +1,6 @@
-"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes knows of it.
-
-A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it exists, the commands of this
-package that delete begin nothing new. docs/architecture.md (How a rollback keeps its target) has the invariants.
-"""
+"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes knows of it. A pin is
+a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it exists, the commands of this package that
+delete begin nothing new. docs/architecture.md (How a rollback keeps its target) has the invariants."""
 
 import datetime as dt
 from collections.abc import Iterable

@@ -2,8 +2,7 @@
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile. After it, the index has
 the keys of all live files, also those that delete. A hash index that is right stays. A wrong one that can be read keeps
-its hashes, except those that another bucket has. No row changes.
-"""
+its hashes, except those that another bucket has. No row changes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

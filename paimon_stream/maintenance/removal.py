@@ -18,11 +18,9 @@ _TOGETHER: Final = 64
 
 @dataclass(slots=True)
 class Remover:
-    """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …).
-
-    A file that cannot be deleted stays as an orphan, with a warning (`left`). `impossible` counts the files that cannot
-    exist in the table. A storage that does not answer (`Unavailable`) ends the work, and the next run continues it.
-    """
+    """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …). A file that cannot be deleted
+    stays as an orphan, with a warning (`left`). `impossible` counts the files that cannot exist in the table. A storage
+    that does not answer (`Unavailable`) ends the work, and the next run continues it."""
 
     storage: Storage
     dry_run: bool = False

@@ -94,13 +94,12 @@ def create_tag(
 def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
-    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
-    `InvalidOption` for a name that no tag can have, `CommitContended` while a rollback is under way,
-    `CorruptMetadata` for another tag that cannot be read, `StorageError`.
+    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises `InvalidOption` for
+    a name that no tag can have, `CommitContended` while a rollback is under way, `CorruptMetadata` for another tag that
+    cannot be read, `StorageError`.
 
-    Of a tag that cannot be read, only its own file is deleted, also while a rollback is under way. Which data
-    files it kept is not known, so all stay, and orphan removal finds those that nothing needs.
-    """
+    Of a tag that cannot be read, only its own file is deleted, also while a rollback is under way. Which data files it
+    kept is not known, so all stay, and orphan removal finds those that nothing needs."""
     used = table.storage
     tag = find_tag(used, name)
     if tag is None:  # one that exists may have any name: other engines gave it
@@ -280,12 +279,10 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at one
-    moment: they are read until two readings are equal. A snapshot that neither existed at that moment nor was
-    kept by a tag cannot come back: rollbacks and the creators of tags look again after they have written.
-
-    None if that moment is not found, or a rollback is under way. Then the tag's files stay as orphans.
-    """
+    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at one moment: they are
+    read until two readings are equal. A snapshot that neither existed at that moment nor was kept by a tag cannot come
+    back: rollbacks and the creators of tags look again after they have written. None if that moment is not found, or a
+    rollback is under way. Then the tag's files stay as orphans."""
     before = None
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)

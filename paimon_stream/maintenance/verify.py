@@ -4,8 +4,7 @@ Invariants: nothing is written. Everything broken becomes a finding, never an ex
 Snapshots that expire or are rolled back during the check are skipped. Every manifest is read once (those of the newest
 snapshot once more), every folder is listed once, and data files are opened only for the sample. Memory: a few dozen
 bytes per manifest entry, none for their texts. The codes of findings are stable. `verify_beside`, `verify_files`,
-`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts.
-"""
+`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

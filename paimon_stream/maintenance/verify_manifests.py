@@ -3,8 +3,7 @@
 Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once, unless something is
 wrong with one of them. Of each entry the hash of its identity and ADD or DELETE are kept, and the sequence numbers of
 level-0 files of tables with a primary key; the checks across manifests need no more. Everything about a single entry is
-checked while the manifest is read.
-"""
+checked while the manifest is read."""
 
 from array import array
 from collections import Counter

@@ -21,12 +21,10 @@ from paimon_stream.table.table import Table
 
 
 def check_levels(table: Table, found: Findings) -> None:
-    """Warns of buckets whose readers overlook values: their newer level was written before the table's
-    compactions looked up older values, and an older level has values of the same keys (semantics.md §6.6).
-
-    Reads the manifests of the newest snapshot again if the table's engine adds up values and its options have
-    changed. Raises `StorageError`.
-    """
+    """Warns of buckets whose readers overlook values: their newer level was written before the table's compactions
+    looked up older values, and an older level has values of the same keys (semantics.md §6.6). Reads the manifests of
+    the newest snapshot again if the table's engine adds up values and its options have changed. Raises
+    `StorageError`."""
     try:
         adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
         if not (adds_up and looks_up(table.options)):

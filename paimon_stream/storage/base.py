@@ -1,14 +1,12 @@
 """The storage protocol: the few operations that the commit protocol is built on.
 
-A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it,
-with `/` between names. A path that would leave the root is refused. The only atomic operation is
-`put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
+A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it, with `/`
+between names; one that would leave the root is refused. The only atomic operation is `put_if_absent`; all others may be
+repeated. Every implementation passes `tests/contract`.
 
-All errors are of the `StorageError` family, with two exceptions. `read` raises `CorruptMetadata` for a file
-that is too large to be what it should be. A storage on an object store raises a `ConfigError` if its settings
-are wrong (no such bucket), or if this process may not use it. `Unavailable` means that the operation may have
-taken effect; all others prove that it has not.
-"""
+All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large to be what it should
+be, and an object store raises a `ConfigError` if its settings are wrong (no such bucket) or this process may not use
+it. `Unavailable` means that the operation may have taken effect; all others prove that it has not."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,19 +132,17 @@ class Storage(Protocol):
         a storage without links. All reading and listing follows links."""
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file of any size, under a name that is used once. The file must not exist: a
-        storage raises `AlreadyExists` when the context begins or when it ends. The file is complete and
-        durable when the context ends without an exception. If the context ends with one, it is removed (best
-        effort). Creates missing folders."""
+        """A stream for a new file of any size, under a name that is used once. `AlreadyExists` is raised for an
+        existing file, when the context begins or ends. After a context without an exception the file is complete and
+        durable; after one with an exception it is removed (best effort). Creates missing folders."""
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of functions that use this storage and do not depend on each other, in their order.
-        Where waiting for an answer takes long, as in an object store, all are under way at once, in several
-        threads, and the first error is raised when all have ended. Elsewhere they run one after the other, in
-        their order, and none is begun after one has failed."""
+        """The results of functions that use this storage and do not depend on each other, in their order. Where answers
+        take long, as in an object store, all are under way at once, in several threads, and the first error is raised
+        when all have ended. Elsewhere they run one after the other, and none begins after one has failed."""
         return in_turn(requests)
 
 
@@ -186,8 +182,7 @@ _OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 
 def checked_path(path: str) -> str:
     """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and backward paths
-    (`a/../b`), for NUL characters, and for text that no file system can hold (a lone surrogate that does not stand for
-    a byte)."""
+    (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate that stands for no byte)."""
     if _OUTSIDE.search(path) or not (path.isascii() or _is_text(path)):
         raise InvalidOption(f"The path {path!r} would leave the table's folder, or is none.", path=path)
     return path

@@ -1,8 +1,6 @@
-"""A branch of a table as a storage: its own metadata, and all other files, which it shares (table-kinds.md §6).
-
-What opens a table over such a view reads and writes that branch. The folders of a branch are in
-`branch/branch-<name>/`. Besides those of Java that is our own one, so each branch has its own streams.
-"""
+"""A branch of a table as a storage: its own metadata, and all other files, which it shares (table-kinds.md §6). What
+opens a table over such a view reads and writes that branch. The folders of a branch are in `branch/branch-<name>/`.
+Besides those of Java that is our own one, so each branch has its own streams."""
 
 import os
 import re

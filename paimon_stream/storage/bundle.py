@@ -43,8 +43,7 @@ class Bundle:
         return data is not None and not self._in_doubt
 
     def flush(self) -> None:
-        """Writes the held files; then all files added so far are durable. Raises `StorageError`; then the
-        files are still held."""
+        """Writes the held files; then all added files are durable. After a `StorageError` the files are still held."""
         if self._files:
             self._in_doubt = True
             self._storage.write_all([*self._files.items()])

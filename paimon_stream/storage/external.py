@@ -1,8 +1,6 @@
-"""Folders elsewhere in which data files of a table lie: its external roots (table-kinds.md §3).
-
-The storage of such a table shows each root as one of the table's folders: what is below `file:/data` is also below
-`_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their paths needs no second storage.
-"""
+"""Folders elsewhere in which data files of a table lie: its external roots (table-kinds.md §3). The storage of such a
+table shows each root as one of the table's folders: what is below `file:/data` is also below
+`_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their paths needs no second storage."""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast

@@ -2,8 +2,7 @@
 
 The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then linked to
 its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are named
-`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm.
-"""
+`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm."""
 
 import contextlib
 import errno
@@ -19,18 +18,8 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound, StorageError
 from paimon_stream.runtime import IdSource, system
+from paimon_stream.storage import os_files
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, parents
-from paimon_stream.storage.os_files import (
-    CheckedFile,
-    Output,
-    close_files,
-    reading,
-    sync_folder_of,
-    translated,
-    write_new,
-    write_whole,
-    writing,
-)
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATH: Final = operator.attrgetter("path")
@@ -66,7 +55,7 @@ class LocalStorage(Storage):
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """See `Storage.read`. A folder, a pipe or a device is not found."""
         full = self._full(path)
-        with reading(full), open(full, "rb", opener=_without_waiting) as source:
+        with os_files.reading(full), open(full, "rb", opener=_without_waiting) as source:
             size = _regular(full, os.fstat(source.fileno())).st_size
             check_size(full, size, limit)
             data = source.read(size + 1)
@@ -79,36 +68,36 @@ class LocalStorage(Storage):
         """Creates or replaces the file by renaming a synced temporary file over it."""
         full = self._full(path)
         with self._temporary(full, data) as temporary:
-            with writing(full):
+            with os_files.writing(full):
                 os.replace(temporary, full)
-            sync_folder_of(full)
+            os_files.sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers to them
         yet. They are synced in parallel, and their folders once, at the end."""
         paths = [self._full(path) for path, _ in files]
-        created: list[CheckedFile] = []
+        created: list[os_files.CheckedFile] = []
         try:
             for full, (path, data) in zip(paths, files, strict=True):
-                with writing(full):
+                with os_files.writing(full):
                     try:
-                        created.append(CheckedFile(full))
+                        created.append(os_files.CheckedFile(full))
                     except FileExistsError:
                         self.write(path, data)
                         continue
-                write_whole(created[-1].write, data)
-            close_files(created)
+                os_files.write_whole(created[-1].write, data)
+            os_files.close_files(created)
         except BaseException:
             for file in created:
                 file.remove()
             raise
         for full in {os.path.dirname(full): full for full in paths}.values():
-            sync_folder_of(full)
+            os_files.sync_folder_of(full)
 
     def write_hint(self, path: str, data: bytes) -> None:
         """Creates or replaces the file by renaming a temporary file over it. Nothing is synced."""
         full = self._full(path)
-        with self._temporary(full, data, synced=False) as temporary, writing(full):
+        with self._temporary(full, data, synced=False) as temporary, os_files.writing(full):
             os.replace(temporary, full)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
@@ -120,7 +109,7 @@ class LocalStorage(Storage):
             except OSError as refused:
                 if not _linked_nevertheless(temporary):
                     return self._judge_link(refused, full, data)
-            sync_folder_of(full)
+            os_files.sync_folder_of(full)
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
@@ -133,7 +122,7 @@ class LocalStorage(Storage):
             except OSError as failed:
                 if failed.errno in NO_SUCH_FILE:
                     continue
-                with reading(entry.path):
+                with os_files.reading(entry.path):
                     raise
         return sorted(found, key=_PATH)  # all are in one folder, so this sorts by name
 
@@ -148,7 +137,7 @@ class LocalStorage(Storage):
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a device."""
         full = self._full(path)
-        with reading(full):
+        with os_files.reading(full):
             return _file_stat(path, _regular(full, os.stat(full)))
 
     def delete(self, path: str) -> None:
@@ -159,13 +148,13 @@ class LocalStorage(Storage):
         except OSError as failed:
             # A read-only file system reports that before it looks for the file.
             if failed.errno not in NO_SUCH_FILE and not _is_missing(full):
-                raise translated(failed, full, "delete") from None
+                raise os_files.translated(failed, full, "delete") from None
 
     def rename(self, source: str, target: str) -> None:
         """Renames a folder in one step. Raises `StorageError` if it is missing, or the target exists and has files."""
-        with writing(full := self._full(target)):
+        with os_files.writing(full := self._full(target)):
             os.rename(self._full(source), full)
-        sync_folder_of(full)
+        os_files.sync_folder_of(full)
 
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
@@ -174,12 +163,12 @@ class LocalStorage(Storage):
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A buffered stream for a new file; see `Storage.open_output`. The name is taken at once."""
-        return Output(self._full(path))
+        return os_files.Output(self._full(path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """An Arrow file for random access. Raises `NotFound`."""
         full = self._full(path)
-        with reading(full):
+        with os_files.reading(full):
             _regular(full, os.stat(full))  # opening a pipe would wait for its writer
             return cast("AbstractContextManager[Any]", pa.OSFile(full, "rb"))
 
@@ -195,7 +184,7 @@ class LocalStorage(Storage):
                         yield entry
         except OSError as failed:
             if failed.errno not in NO_SUCH_FILE:
-                raise translated(failed, full, "list") from None
+                raise os_files.translated(failed, full, "list") from None
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
@@ -203,8 +192,8 @@ class LocalStorage(Storage):
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
         try:
-            with writing(full):
-                write_new(temporary, data, synced=synced)
+            with os_files.writing(full):
+                os_files.write_new(temporary, data, synced=synced)
             yield temporary
         finally:
             with contextlib.suppress(OSError):
@@ -214,7 +203,7 @@ class LocalStorage(Storage):
         if isinstance(refused, FileExistsError):
             return PutResult.EXISTS
         if refused.errno not in _NO_LINKS:
-            raise translated(refused, full, "create") from None
+            raise os_files.translated(refused, full, "create") from None
         if self.unsafe_single_writer:
             return _put_exclusively(full, data)
         raise NotAtomic(
@@ -247,7 +236,7 @@ def _is(kind: Callable[[], bool], entry: os.DirEntry[str]) -> bool:
     except OSError as failed:
         if failed.errno in NO_SUCH_FILE:
             return False
-        raise translated(failed, entry.path, "read") from None
+        raise os_files.translated(failed, entry.path, "read") from None
 
 
 def _is_missing(full: str) -> bool:
@@ -265,14 +254,14 @@ def _file_stat(path: str, found: os.stat_result) -> FileStat:
 
 def _put_exclusively(full: str, data: bytes) -> PutResult:
     try:
-        write_new(full, data)
+        os_files.write_new(full, data)
     except FileExistsError:
         return PutResult.EXISTS
     except OSError as failed:
         with contextlib.suppress(OSError):
             os.unlink(full)
-        raise translated(failed, full, "create") from None
-    sync_folder_of(full)
+        raise os_files.translated(failed, full, "create") from None
+    os_files.sync_folder_of(full)
     return PutResult.CREATED
 
 

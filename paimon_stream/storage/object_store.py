@@ -4,8 +4,7 @@ stores.md §2 says what a folder is there, and §3 has the requests of each verb
 it is answered. The atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's
 generation 0). Its answer "exists already" is never believed without reading the object (stores.md §4): another writer
 may have been first, an earlier try may have taken effect without an answer, or another request for the key is under way
-and nothing was written.
-"""
+and nothing was written."""
 
 import operator
 import re
@@ -84,20 +83,16 @@ class ObjectStorage(Storage):
         raise _unknown("write", f"{self.settings.location}/{path}", why)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes the files in parallel. The last content of a path counts. If some fail, the first error is
-        raised when all have ended."""
+        """Writes the files in parallel; a path's last content counts. Raises the first error when all have ended."""
         last = dict(files)
         for path in last:
             self.key(path)
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged.
-
-        With `repeated`, for names that only one writer uses, the client repeats a request that failed, and an
-        object with the same bytes counts as created. Without, each failure whose effect is unknown is raised
-        (`Unavailable`), because only the caller knows what a repetition means.
-        """
+        """Creates the file, or leaves an existing one unchanged. With `repeated`, for names that only one writer uses,
+        the client repeats a failed request, and an object with the same bytes counts as created. Without, each failure
+        of unknown effect is raised (`Unavailable`), because only the caller knows what a repetition means."""
         sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
         why: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
@@ -223,9 +218,8 @@ class ObjectStorage(Storage):
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """The key of a file in the bucket.
-
-        Raises `InvalidOption` for a path that leaves the root, or that a store would refuse or change."""
+        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, or that a store
+        would refuse or change."""
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
         why, cure = None, "Use another name."

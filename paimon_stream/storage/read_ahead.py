@@ -1,7 +1,5 @@
-"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
-
-`Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not read yet.
-"""
+"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8). `Storage.together` decides what is
+in flight at once. Memory holds what was asked for ahead and not read yet."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -57,8 +55,7 @@ class Ahead(Generic[T]):
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Says which files are wanted next, in about this order, each with the bytes that it takes in memory,
-        or a guess."""
+        """Says which files are wanted next, in about this order, each with the bytes it takes in memory, or a guess."""
         if self.helps:
             self._plan.update((path, size) for path, size in files if path not in self._held)
 
@@ -123,8 +120,7 @@ class ReadAhead(Ahead[bytes]):
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each some of those that are expected next. A source in an object store holds
-    at most a MiB when it was opened."""
+    """Opens data files, and with each some of the next. A source in a store holds at most a MiB when it was opened."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, storage.open_input, AT_ONCE)

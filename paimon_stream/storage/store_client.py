@@ -1,8 +1,5 @@
-"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used.
-
-The outage of a store that has answered once is waited for, up to `max_outage_millis`. Executors take the
-driver's word for it.
-"""
+"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used. The
+outage of a store that has answered once (the driver, for executors) is waited for, up to `max_outage_millis`."""
 
 import logging
 import os
@@ -70,12 +67,9 @@ class Client:
     def ask(
         self, request: store_errors.Request, runtime: Runtime, effect: Callable[[Any], T], handle: Handle = Handle.CALM
     ) -> T:
-        """The result of the effect on an open store. Raises this package's errors, without obstore's as their
-        context, because its texts hold URLs and answers.
-
-        Until the store has answered once, small requests are repeated for about a second only. Credentials
-        that the store does not take any more are read again once.
-        """
+        """The result of the effect on an open store. Raises this package's errors, without obstore's as their context,
+        because its texts hold URLs and answers. Until the store has answered once, small requests are repeated for
+        about a second only. Credentials that the store does not take any more are read again once."""
         small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
         began, left, waits, renewed = runtime.clock.monotonic(), _TRIES, 0, False
         while True:

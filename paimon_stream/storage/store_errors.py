@@ -1,11 +1,9 @@
 """Failures of object stores as this package's errors.
 
-The first rule that fits decides, in this order: the error code in the store's answer, the HTTP status, and,
-where no answer came, what the client says of the connection. Only `Unavailable` and `AlreadyExists` leave
-open whether the operation took effect; every other error proves that it did not (stores.md §5). Messages name
-the verb, the location, the path, status and code, and the cure. They never hold a URL, headers, a body or a
-setting, because those may hold secrets.
-"""
+The first rule that fits decides: the error code in the store's answer, the HTTP status, and, without an answer, what
+the client says of the connection. Only `Unavailable` and `AlreadyExists` leave open whether the operation took effect;
+every other error proves that it did not (stores.md §5). Messages name the verb, location, path, status, code and cure,
+never a URL, headers, a body or a setting, because those may hold secrets."""
 
 import re
 from dataclasses import dataclass

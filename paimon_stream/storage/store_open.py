@@ -1,9 +1,6 @@
-"""Opens a store with obstore, in the process that uses it.
-
-obstore also reads the environment of its process. Keys and tokens of the settings are therefore handed over
-by a credential provider, before which no variable comes: a key of the settings with a token of the
-environment would fit nobody.
-"""
+"""Opens a store with obstore, in the process that uses it. obstore also reads the environment of its process. Keys and
+tokens of the settings are therefore handed over by a credential provider, before which no variable comes: a key of the
+settings with a token of the environment would fit nobody."""
 
 import os
 import ssl
@@ -54,8 +51,7 @@ class StoreSettings:
     bucket or container, `prefix` the root's key in it, never empty. `config` has keys of obstore's configuration,
     `client` its client options. `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has
     the arguments of the role to assume with them, if any. `max_retries` is for requests that may be repeated,
-    `max_outage_millis` for a store that is down after it has answered.
-    """
+    `max_outage_millis` for a store that is down after it has answered."""
 
     kind: str
     location: str
@@ -149,8 +145,7 @@ def _check_environment(settings: StoreSettings) -> None:
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
-    """What hands the settings' credentials to obstore, and takes them out of its configuration; None if
-    obstore finds them itself."""
+    """Takes the credentials out of the configuration, as a provider for obstore; None if it finds them itself."""
     if settings.kind == "s3":
         keys = [config.pop(name, None) for name in ("access_key_id", "secret_access_key", "session_token")]
         if settings.profile is not None or settings.role:
@@ -175,10 +170,8 @@ def _fixed(**credential: Any) -> Callable[[], Credential]:
 
 @dataclass(slots=True, repr=False)
 class _Boto3:
-    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them.
-
-    A profile's fixed keys are read anew each time, because a program may renew them in its file.
-    """
+    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them. A profile's fixed
+    keys are read anew each time, because a program may renew them in its file."""
 
     location: str
     profile: str | None

@@ -33,8 +33,7 @@ _TOKENS_OF_AZURE: Final = {"ClientCredsTokenProvider", "MsiTokenProvider", "Work
 
 @dataclass(slots=True, repr=False)
 class Rules:
-    """What the rules make: the fields of `StoreSettings` of the same names. `login` says whether the options
-    name any credentials."""
+    """What the rules make: fields of `StoreSettings`. `login` says whether the options name any credentials."""
 
     config: dict[str, str] = field(default_factory=dict)
     client: dict[str, Any] = field(default_factory=dict)

@@ -75,10 +75,9 @@ class StoreValues:
 
 
 def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
-    """The first value of each option, in the order of the sources. The options of a login are those of the first source
-    that has any of them. An empty value counts as none. Raises `InvalidOption` for a name in the call's own options
-    that no store of this kind knows, and `UnsupportedFeature` for a name that is known to ask for what is not
-    supported."""
+    """The first value of each option, in the order of the sources; those of a login come from the first source that has
+    any. An empty value counts as none. Raises `InvalidOption` for a name in the call's own options that no store of
+    this kind knows, and `UnsupportedFeature` for one that asks for what is not supported."""
     found = [_read(place, source) for source in sources]
     parts = {one.key for one in STORE_OPTIONS[place.kind] if one.login}
     logins = (

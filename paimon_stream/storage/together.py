@@ -1,8 +1,6 @@
-"""Independent requests: one after the other, or in flight at once. And how many of each kind there were.
-
-A *trip* is a request, or several that are in flight at once. Trips are counted in each thread. Requests that
-are sent together begin in the trip after the last one of the thread that sends them.
-"""
+"""Independent requests: one after the other, or in flight at once. And how many of each kind there were. A *trip* is a
+request, or several that are in flight at once. Trips are counted in each thread. Requests that are sent together begin
+in the trip after the last one of the thread that sends them."""
 
 import os
 import threading
@@ -141,8 +139,7 @@ def at_once(requests: Sequence[Request]) -> list[Any]:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process. Those of its parent do not exist after a fork, and a lock might be held
-    for ever, so there is none."""
+    """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held for ever."""
     pid = os.getpid()
     found = _POOLS.get(pid)
     if found is None:  # threads begin when they are needed, so a second pool that is dropped costs nothing

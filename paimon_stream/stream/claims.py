@@ -7,14 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from paimon_stream.errors import DuplicateWriter, NotFound
-from paimon_stream.format.json_text import (
-    MOST_JSON,
-    decode_checksummed,
-    encode_checksummed,
-    integer,
-    optional_text,
-    understanding,
-)
+from paimon_stream.format import json_text
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
@@ -44,12 +37,12 @@ class RegisteredWriter:
 # Attribute, JSON key, and what reads the value.
 _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ("user", "user", str),
-    ("query_id", "queryId", optional_text),
-    ("checkpoint", "checkpoint", optional_text),
-    ("query_name", "queryName", optional_text),
+    ("query_id", "queryId", json_text.optional_text),
+    ("checkpoint", "checkpoint", json_text.optional_text),
+    ("query_name", "queryName", json_text.optional_text),
     ("schema_digest", "schemaDigest", str),
-    ("journal_since", "journalSince", lambda value: None if value is None else integer(value)),
-    ("run", "run", optional_text),
+    ("journal_since", "journalSince", lambda value: None if value is None else json_text.integer(value)),
+    ("run", "run", json_text.optional_text),
 )
 
 
@@ -69,10 +62,10 @@ class Claims:
         it registers leaves it as it was. Raises `DuplicateWriter` if another sink of the same run has already claimed
         it."""
         mine = self._identity.token
-        content = encode_checksummed("claim", {"token": mine, "user": self._identity.user})
+        content = json_text.encode_checksummed("claim", {"token": mine, "user": self._identity.user})
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
-            data = self._storage.read(self._claim, MOST_JSON)
-            holder = decode_checksummed("claim", data, self._claim).get("token")
+            data = self._storage.read(self._claim, json_text.MOST_JSON)
+            holder = json_text.decode_checksummed("claim", data, self._claim).get("token")
             if holder != mine:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         standing, present = self._storage.together([self.standing, self.own])
@@ -120,7 +113,7 @@ class Claims:
 
     def _write(self, new: RegisteredWriter) -> None:
         body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
-        self._storage.write(f"{self._folder}/writer", encode_checksummed("writer", body))
+        self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
         """The register of this commit user."""
@@ -169,11 +162,11 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
     try:
-        data = storage.read(path, MOST_JSON)
+        data = storage.read(path, json_text.MOST_JSON)
     except NotFound:
         return None
-    body = {"run": None, **decode_checksummed("writer", data, path)}  # older releases did not note the run
-    with understanding(path, len(data), "a register of a stream", _CURE):
+    body = {"run": None, **json_text.decode_checksummed("writer", data, path)}  # older releases did not note the run
+    with json_text.understanding(path, len(data), "a register of a stream", _CURE):
         return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
 
 

@@ -1,8 +1,5 @@
-"""The first judgement of a run, from storage alone: gathers the evidence, judges, and decides whether
-prepared files can be used. The sink acts on the judgement; the doctor only reports it.
-
-Nothing here writes.
-"""
+"""The first judgement of a run, from storage alone: gathers the evidence, judges, and decides whether prepared files
+can be used. The sink acts on the judgement; the doctor only reports it. Nothing here writes."""
 
 from collections.abc import Callable
 from functools import partial

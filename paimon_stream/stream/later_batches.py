@@ -1,8 +1,6 @@
-"""The judgement of a later batch of a run, from the memory of the run and one or two snapshot files.
-
-The memory is believed only while its snapshots are part of the table's lineage. After a rollback, ids are
-used again, so the batch is judged from storage once more (exactly-once.md §2). Nothing here writes.
-"""
+"""The judgement of a later batch of a run, from the memory of the run and one or two snapshot files. The memory is
+believed only while its snapshots are part of the table's lineage. After a rollback, ids are used again, so the batch is
+judged from storage once more (exactly-once.md §2). Nothing here writes."""
 
 from dataclasses import dataclass
 
@@ -36,10 +34,9 @@ def judge_next(
     """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
     the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
 
-    None if the memory no longer fits the table or says nothing of later batches, so that storage must decide.
-    If snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be
-    at this batch (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence.
-    """
+    None if the memory no longer fits the table or says nothing of later batches, so that storage must decide. If
+    snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be at this
+    batch (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence."""
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)

@@ -1,8 +1,6 @@
-"""The ledger: was this batch committed, may it be committed, or must an operator decide?
-
-The rules are in exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. `later_batches.py` judges the later batches
-of a run. Nothing here writes.
-"""
+"""The ledger: was this batch committed, may it be committed, or must an operator decide? The rules are in
+exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. `later_batches.py` judges the later batches of a run. Nothing
+here writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,8 +80,7 @@ class Evidence:
     `last_entry` and `later_entry` the newest ones of an earlier and of a later batch. `registered` is the register of
     this commit user, `others` those of all other users. `files_live` counts the data files of an entry's attempts that
     are live in a snapshot. `claimed`: another sink of this run writes under a commit user. `runs` are this run and
-    those whose claims stood when it began.
-    """
+    those whose claims stood when it began."""
 
     identity: WriterIdentity
     batch: Batch
@@ -247,11 +244,9 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 
 
 def _judge_table(evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors) -> bool:
-    """Is this still the table that the stream wrote to?
-
-    A stream is registered in a table after it was judged there. So if there is a register of this table,
-    entries of another table are remains: an operator has let the stream continue here.
-    """
+    """Is this still the table that the stream wrote to? A stream is registered in a table after it was judged there. So
+    if there is a register of this table, entries of another table are remains: an operator has let the stream continue
+    here."""
     registered = evidence.registered
     noted = entries if registered is None else (registered,)
     if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):

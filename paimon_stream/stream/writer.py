@@ -1,8 +1,6 @@
-"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md).
-
-The caller writes the data files between `judge` and `commit`. Files are deleted here only if no attempt can publish
-them any more. docs/architecture.md (What a stream keeps) says what else lies on the storage.
-"""
+"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md). The caller writes the data
+files between `judge` and `commit`. Files are deleted here only if no attempt can publish them any more.
+docs/architecture.md (What a stream keeps) says what else lies on the storage."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -10,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
@@ -20,14 +19,6 @@ from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, No
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import compacts
-from paimon_stream.errors import (
-    CommitConflict,
-    CommitLost,
-    CommitUnknown,
-    CommitVetoed,
-    PaimonStreamError,
-    TableReplaced,
-)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
@@ -267,7 +258,7 @@ class StreamWriter:
         """Takes what tasks were told before `judge`: the digest of the table that they write, and where their numbers
         begin. Called before `commit`. Raises `TableReplaced`."""
         if digest != self._digest:
-            raise TableReplaced(
+            raise errors.TableReplaced(
                 "the table was dropped and created again while the rows were written. Nothing was published. Restart "
                 "the query, if the new table may have them."
             ).of_table(self._storage.location)
@@ -304,12 +295,10 @@ class StreamWriter:
         before_commit: BeforeCommit | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> CommitReport:
-        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends.
-
-        `phases` are the milliseconds that the caller has spent, for the report. Raises `CommitVetoed`,
-        `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
-        `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
-        """
+        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. `phases` are the
+        milliseconds that the caller has spent, for the report. Raises `CommitVetoed`, `CommitConflict`,
+        `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`, `TableReplaced`, `TableRolledBack`,
+        `StorageError`; none leaves half a batch visible."""
         self._observer.reached(Phase.WRITTEN, batch.batch_id)
         self._ask(before_commit, verdict, messages, batch.batch_id)
         entry = journal_entry(
@@ -440,7 +429,7 @@ class StreamWriter:
             if isinstance(verdict, Fresh):
                 self.discard(messages)
                 left = "its files were removed"
-            raise CommitVetoed(
+            raise errors.CommitVetoed(
                 f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, "
                 f"and {left}. The batch comes again when the query is restarted.",
                 table=self._storage.location,
@@ -495,11 +484,11 @@ class StreamWriter:
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
-        except CommitUnknown:
+        except errors.CommitUnknown:
             raise  # it may be published, so no file may be removed
-        except (CommitConflict, PaimonStreamError) as failed:
+        except (errors.CommitConflict, errors.PaimonStreamError) as failed:
             # After CommitLost the files still fit, and the entry shows what was lost.
-            conflict = isinstance(failed, CommitConflict) and not isinstance(failed, CommitLost)
+            conflict = isinstance(failed, errors.CommitConflict) and not isinstance(failed, errors.CommitLost)
             self._give_up(verdict, entry, journalled=note.may_be_there, conflict=conflict)
             raise
         if isinstance(outcome, Superseded):

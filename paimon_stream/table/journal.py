@@ -1,8 +1,6 @@
-"""The journal: what a run had prepared when it began to commit (exactly-once.md §4).
-
-Each batch has one small file, `_paimon_stream/<commit user>/<batch id>`, beside the table. It is written
-atomically before the commit; the last two are kept.
-"""
+"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). Each batch has one small file,
+`_paimon_stream/<commit user>/<batch id>`, beside the table. It is written atomically before the commit; the last two
+are kept."""
 
 from functools import partial
 
@@ -42,10 +40,8 @@ class Journal:
             self._kept = (*(batch for batch in self._kept if batch != entry.batch_id), entry.batch_id)
 
     def trim(self, batch_id: int) -> None:
-        """Removes the entries of batches before this one, except the last of them. Raises `StorageError`.
-
-        Entries of later batches stay. They exist if this run was paused, and a later run went on without it.
-        """
+        """Removes the entries of batches before this one, except the last of them. Raises `StorageError`. Entries of
+        later batches stay. They exist if this run was paused, and a later run went on without it."""
         there = self.batches() if self._kept is None else self._kept
         earlier = sorted(batch for batch in there if batch < batch_id)
         self._storage.together([partial(self.remove, batch) for batch in earlier[:-1]])

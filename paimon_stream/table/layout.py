@@ -1,8 +1,6 @@
-"""Where the files of a table are: paths relative to the table's root (format.md §1).
-
-This package adds one folder to Paimon's layout: `_paimon_stream`, with a folder for each commit user. Java,
-including its orphan cleaning, ignores names that begin with `_`.
-"""
+"""Where the files of a table are: paths relative to the table's root (format.md §1). This package adds one folder to
+Paimon's layout: `_paimon_stream`, with a folder for each commit user. Java, including its orphan cleaning, ignores
+names that begin with `_`."""
 
 import hashlib
 import re

@@ -1,6 +1,5 @@
 """The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards. A conclusion may be
-drawn from an old snapshot only if it lies in the lineage (docs/architecture.md, "The lineage"; exactly-once.md §2).
-"""
+drawn from an old snapshot only if it lies in the lineage (docs/architecture.md, "The lineage"; exactly-once.md §2)."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable

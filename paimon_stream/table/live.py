@@ -46,12 +46,10 @@ def live_files(
     types: Sequence[DataType],
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in
-    whatever order the entries come (semantics.md §3.5).
-
-    `types` are the types of the partition columns. `partitions` (a choice, or serialized rows) limits the result to
-    their files; then only manifests whose partition statistics allow one of them are read. Raises `CorruptMetadata`.
-    """
+    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in whatever order
+    the entries come (semantics.md §3.5). `types` are the types of the partition columns. `partitions` (a choice, or
+    serialized rows) limits the result to their files; then only manifests whose partition statistics allow one of them
+    are read. Raises `CorruptMetadata`."""
     chosen = partitions
     if not isinstance(chosen, PartitionFilter):
         if chosen is not None and not chosen:

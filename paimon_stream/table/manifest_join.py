@@ -1,6 +1,5 @@
 """Joins whole manifests as bytes, without decoding them, which is many times faster and gives the same records
-(docs/architecture.md, "The cost of a commit").
-"""
+(docs/architecture.md, "The cost of a commit")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

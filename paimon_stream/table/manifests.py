@@ -9,18 +9,10 @@ from operator import attrgetter
 from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format import manifest_avro
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
 from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
-from paimon_stream.format.manifest_avro import (
-    ENTRIES_PER_BLOCK,
-    decode_manifest,
-    decode_manifest_list,
-    encode_entries,
-    encode_manifest_list,
-    manifest_of_blocks,
-    read_manifest,
-)
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
@@ -49,7 +41,7 @@ class ManifestStore:
         """The manifests that a list names, in order. `size` is the size a snapshot recorded for it. Raises
         `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`."""
         data, path = self._read(name, size)
-        return tuple(decode_manifest_list(data, path))
+        return tuple(manifest_avro.decode_manifest_list(data, path))
 
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """All manifests of a snapshot, its base list before its delta list: a DELETE comes after the ADD that it
@@ -72,7 +64,7 @@ class ManifestStore:
         """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing, cut off or broken,
         or has other counts than its list records, `UnknownVersion`."""
         data, path = self._read(meta.file_name, meta.file_size)
-        entries = decode_manifest(data, path)
+        entries = manifest_avro.decode_manifest(data, path)
         added = sum(entry.kind is FileKind.ADD for entry in entries)
         if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
             said = f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}"
@@ -83,7 +75,9 @@ class ManifestStore:
         """The entries of a manifest that belong to these partitions, in order. The others are decoded as
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
-        return decode_manifest(data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data))
+        return manifest_avro.decode_manifest(
+            data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data)
+        )
 
     def entries_of(self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter) -> Iterator[ManifestEntry]:
         """The entries of these partitions in several manifests, in order. A manifest is read only if its statistics
@@ -106,7 +100,7 @@ class ManifestStore:
         files: Counter[tuple[bytes, int]] = Counter()
         for meta in self.base_and_delta(snapshot):
             data, path = self._read(meta.file_name, meta.file_size)
-            for partition, bucket, kind in read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
+            for partition, bucket, kind in manifest_avro.read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
                 files[partition, bucket] += 1 if kind == FileKind.ADD else -1
         entries = self.index_entries(snapshot.index_manifest)
         indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
@@ -139,7 +133,7 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
     for path in lists:
         data = ahead.peek(path)
         with suppress(FormatError, UnsupportedFeature):  # the reader reports it
-            metas = () if data is None else decode_manifest_list(data, path)
+            metas = () if data is None else manifest_avro.decode_manifest_list(data, path)
             found.update((manifest_path(one.file_name), one.file_size) for one in metas if one.file_name not in known)
     ahead.expect(found.items())
 
@@ -157,7 +151,7 @@ class ManifestWriter:
         self._compression = options.value(MANIFEST_COMPRESSION)
         self._level = options.value(ZSTD_LEVEL)
         self._codec = compressor(self._compression, self._level)
-        self._header_size = len(manifest_of_blocks((), self._codec))
+        self._header_size = len(manifest_avro.manifest_of_blocks((), self._codec))
         self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
     def write(self, entries: Iterable[ManifestEntry], names: NameSource) -> tuple[ManifestFileMeta, ...]:
@@ -167,8 +161,8 @@ class ManifestWriter:
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = Tally()
-        for some in in_groups(entries, ENTRIES_PER_BLOCK):
-            blocks += encode_entries(some, self._codec)
+        for some in in_groups(entries, manifest_avro.ENTRIES_PER_BLOCK):
+            blocks += manifest_avro.encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.next()))
@@ -179,7 +173,7 @@ class ManifestWriter:
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
         """Writes a manifest list, which may be empty; returns its size in bytes. Raises `StorageError`."""
-        data = encode_manifest_list(metas, compression=self._compression, level=self._level)
+        data = manifest_avro.encode_manifest_list(metas, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
         return len(data)
 
@@ -189,7 +183,7 @@ class ManifestWriter:
         self._storage.write(manifest_path(name), data)
 
     def _write_one(self, blocks: Sequence[AvroBlock], tally: "Tally", name: str) -> ManifestFileMeta:
-        data = manifest_of_blocks(blocks, self._codec)
+        data = manifest_avro.manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
         row_ids = () if tally.some_without_row_id else tally.row_ids
         stats = partition_stats(self._partition_types, tally.partitions)

@@ -1,8 +1,6 @@
 """Options that no table can have, and options that a single writer cannot change. This module touches no storage.
-
-Paimon checks most of these when a table is created and the rest when it is first written. Here all are
-checked at creation, so that no table comes to exist that nobody can write (format.md §9).
-"""
+Paimon checks most of these when a table is created and the rest when it is first written. Here all are checked at
+creation, so that no table comes to exist that nobody can write (format.md §9)."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping

@@ -79,9 +79,8 @@ def parse_partition(
     shares with empty and blank strings. As a value, `default_name` is NULL, except in string columns, where it means
     itself. Columns that are left out may have any value. `table` is the location, for messages.
 
-    Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a
-    value that does not fit its column.
-    """
+    Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a value that
+    does not fit its column."""
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
             f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."

@@ -1,8 +1,6 @@
-"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse.
-
-A text must be a value of the type to the letter. A lenient parser would take a slip for another value, and so
-select another partition.
-"""
+"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse. A text
+must be a value of the type to the letter. A lenient parser would take a slip for another value, and so select another
+partition."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -54,12 +52,10 @@ def expected_form(type_: DataType) -> str:
 
 
 def partition_value(type_: DataType, given: Any, *, in_path: bool = False) -> Any:
-    """The value in internal form; None for what is not a value of the type.
-
-    In the path of a folder (`in_path`), a DATE may be its number of days since 1970-01-01, as `partition.legacy-name`
-    writes it (format.md §1.4). Elsewhere a number is a DATE only if no date from year 1 to year 9999 has it: `2024` is
-    more likely a year than a day of 1975, and dates out of Python's range are shown as such numbers.
-    """
+    """The value in internal form; None for what is not a value of the type. In the path of a folder (`in_path`), a DATE
+    may be its number of days since 1970-01-01, as `partition.legacy-name` writes it (format.md §1.4). Elsewhere a
+    number is a DATE only if no date from year 1 to year 9999 has it: `2024` is more likely a year than a day of 1975,
+    and dates out of Python's range are shown as such numbers."""
     try:
         if in_path and type_.root is TypeRoot.DATE and _NUMBER.fullmatch(given):
             made: Any = int(given)

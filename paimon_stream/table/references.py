@@ -2,8 +2,7 @@
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by the *roots*: the
 snapshots, tags and long-lived changelogs of the table and of all its branches. docs/architecture.md ("References") has
-the invariants, and why the order of reading matters.
-"""
+the invariants, and why the order of reading matters."""
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
@@ -172,11 +171,8 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 
 @dataclass(slots=True)
 class References:
-    """The names in use in one table with all its branches, read once by `read`.
-
-    `mentions` finds the data file names in question. `protected` has the uuids of metadata that journalled
-    attempts may still publish.
-    """
+    """The names in use in one table with all its branches, read once by `read`. `mentions` finds the data file names in
+    question. `protected` has the uuids of metadata that journalled attempts may still publish."""
 
     storage: Storage
     runtime: Runtime

@@ -1,7 +1,5 @@
-"""The schemas of a table: reading them and creating new ones. The first one creates the table.
-
-Ids have no gaps. So a schema is the newest if it exists and the next one does not.
-"""
+"""The schemas of a table: reading them and creating new ones. The first one creates the table. Ids have no gaps. So a
+schema is the newest if it exists and the next one does not."""
 
 import hashlib
 from collections.abc import Iterator

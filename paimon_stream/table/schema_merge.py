@@ -1,8 +1,6 @@
-"""Merges the columns of rows to be written into the columns of the table. This module touches no storage.
-
-The result, including the ids, is what Java's `SchemaMergingUtils` makes of the same columns, or a refusal
-(docs/schema-changes.md; docs/architecture.md, "Merged schemas").
-"""
+"""Merges the columns of rows to be written into the columns of the table. This module touches no storage. The result,
+including the ids, is what Java's `SchemaMergingUtils` makes of the same columns, or a refusal (docs/schema-changes.md;
+docs/architecture.md, "Merged schemas")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -32,10 +30,8 @@ _GROWING: Final = {
 
 
 def wider(old: DataType, new: DataType) -> DataType | None:
-    """The type that holds the values of both, as nullable as `old`; None if `new` is not wider than `old`.
-
-    For types that are not nested. A type is not wider than itself.
-    """
+    """The type that holds the values of both, as nullable as `old`; None if `new` is not wider than `old`. For types
+    that are not nested. A type is not wider than itself."""
     made = new.with_nullable(old.nullable)
     return made if made != old and _is_wider(old, new) else None
 
@@ -67,12 +63,10 @@ def fixed_columns(schema: TableSchema) -> dict[str, str]:
 def merge_columns(
     schema: TableSchema, columns: Sequence[DataField], mode: Mode, *, location: str, time_millis: int = 0
 ) -> TableSchema:
-    """The schema with the next id that also has these columns; `schema` itself if nothing is new.
-
-    `add` adds columns and members; `widen` also widens types. `time_millis` is the time of the new schema in
-    epoch milliseconds. Ids of `columns` do not matter. Raises `IncompatibleSchema`, with all reasons in one
-    message: a type that is not wider, a key of another type, a name that no column may have.
-    """
+    """The schema with the next id that also has these columns; `schema` itself if nothing is new. `add` adds columns
+    and members; `widen` also widens types. `time_millis` is the time of the new schema in epoch milliseconds. Ids of
+    `columns` do not matter. Raises `IncompatibleSchema`, with all reasons in one message: a type that is not wider, a
+    key of another type, a name that no column may have."""
     merger = _Merger(mode=mode, highest=schema.highest_field_id, fixed=fixed_columns(schema))
     fields = merger.merged(schema.fields, columns, "")
     if merger.problems:

@@ -1,7 +1,5 @@
-"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
-
-Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md (docs/architecture.md, "Hints").
-"""
+"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3). Hints are read and
+written by stricter rules than R2.1 and R2.2 of semantics.md (docs/architecture.md, "Hints")."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -272,10 +270,8 @@ class SnapshotStore:
             asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
 
     def window(self, after: int, upto: int) -> Window:
-        """The snapshots with ids in (after, upto].
-
-        They are read from the newest down, because expiry takes the oldest first.
-        """
+        """The snapshots with ids in (after, upto]. They are read from the newest down, because expiry takes the oldest
+        first."""
         found: list[Snapshot] = []
         for snapshot in self.walk_down(upto):
             if snapshot.id <= after:
@@ -332,10 +328,8 @@ class SnapshotStore:
         return True
 
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
-        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did.
-
-        Only for a snapshot of this package that is outside the table's lineage (exactly-once.md §5).
-        """
+        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did. Only for a snapshot of
+        this package that is outside the table's lineage (exactly-once.md §5)."""
         if self.raw(snapshot_id) != data:
             return False
         self.storage.delete(layout.snapshot_path(snapshot_id))

@@ -30,10 +30,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment: its newest schema at that time, and its options with the writer's overrides.
-
-    Immutable; load it again to see a later schema.
-    """
+    """A table at one moment: its newest schema at that time, and its options with the writer's overrides. Immutable;
+    load it again to see a later schema."""
 
     storage: Storage
     schema: TableSchema
