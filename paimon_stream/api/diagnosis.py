@@ -1,8 +1,7 @@
 """What the doctor says of one stream: the facts, and the sentences about them.
 
-Only a restart shows which columns the query has now. But the schema under which the stream's last batch was
-committed is known, and rows with exactly its columns fitted then. So that is checked with the sink's own code.
-"""
+Only a restart shows which columns the query has now. But the schema under which the stream's last batch was committed
+is known, and rows with exactly its columns fitted then. So that is checked with the sink's own code."""
 
 from dataclasses import dataclass
 
@@ -23,14 +22,13 @@ from paimon_stream.table.table import Table
 class Diagnosis(Report):
     """What a restart of one sink of one query would do.
 
-    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise;
-    or `unknown` if the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself
-    and no row is lost or doubled. `batch` is the batch that Spark asks for next, and `replayed` says whether
-    Spark has planned it before. `last_batch`, `last_snapshot` and `last_millis` (epoch) describe the stream's
-    newest snapshot that is left in the table. `last_query_id` is the query that wrote it: a different query
-    if the checkpoint was wiped. `explanation` is for people, `cure` says what to do, and each of `notes` is a
-    reason to look before a restart. `known` lists the other streams of the table if this one is not safe.
-    """
+    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise; or
+    `unknown` if the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself and no row is
+    lost or doubled. `batch` is the batch that Spark asks for next, and `replayed` says whether Spark has planned it
+    before. `last_batch`, `last_snapshot` and `last_millis` (epoch) describe the stream's newest snapshot that is left
+    in the table. `last_query_id` is the query that wrote it: a different query if the checkpoint was wiped.
+    `explanation` is for people, `cure` says what to do, and each of `notes` is a reason to look before a restart.
+    `known` lists the other streams of the table if this one is not safe."""
 
     user: str
     query_id: str | None = None

@@ -1,7 +1,6 @@
 """What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing is written.
 
-Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
-"""
+Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -88,12 +87,11 @@ class Statistics(Report):
 class Writer:
     """A stream or another writer: one commit user, and its query if that is known.
 
-    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot.
-    `gaps` are ranges of batch ids, between the first and the last, that have no snapshot (a batch without
-    rows creates none). The batch ids are None for batch commits, and for a stream whose snapshots have all
-    expired. Times are epoch milliseconds. `registered` says that this is a stream of this package and is
-    registered in the table. `last_story` is the summary of the writer's newest batch.
-    """
+    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot. `gaps` are
+    ranges of batch ids, between the first and the last, that have no snapshot (a batch without rows creates none). The
+    batch ids are None for batch commits, and for a stream whose snapshots have all expired. Times are epoch
+    milliseconds. `registered` says that this is a stream of this package and is registered in the table. `last_story`
+    is the summary of the writer's newest batch."""
 
     user: str
     query_id: str | None = None
@@ -237,8 +235,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
 def writers_of(table: Table) -> tuple[Writer, ...]:
     """Who has written to the table. The last writer comes first; streams without a snapshot come last.
 
-    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`.
-    """
+    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`."""
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
     for snapshot in filter(None, map(store.find, store.ids())):

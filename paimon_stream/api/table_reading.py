@@ -89,20 +89,19 @@ class TableReading(LoadedTable):
         """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that is not younger than
         `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any of these, of the newest of all.
 
-        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a
-        value is a Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns
-        left out may have any value. If a snapshot, tag or time is given, the columns are those of the table then.
-        `filter` is a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are
-        returned, and files are left out where partitions and statistics show that they have none (docs/reading.md).
+        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a value is a
+        Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns left out may have any
+        value. If a snapshot, tag or time is given, the columns are those of the table then. `filter` is a
+        `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are returned, and
+        files are left out where partitions and statistics show that they have none (docs/reading.md).
 
-        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by
-        key within a bucket.
+        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by key within a
+        bucket.
 
         Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
         `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`, `tag` and `timestamp`,
         `InvalidData` for a partition value of another type, a value that `filter` cannot be computed for, and for
-        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
-        """
+        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`."""
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
@@ -138,8 +137,7 @@ class TableReading(LoadedTable):
         """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
         For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
 
-        Errors in the arguments are raised at once, errors of a data file when that file is read.
-        """
+        Errors in the arguments are raised at once, errors of a data file when that file is read."""
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         return read_batches(self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows)
 

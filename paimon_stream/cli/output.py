@@ -3,8 +3,7 @@
 Standard output gets the answer; standard error gets everything else.
 
 An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each row. Widths are
-terminal columns: a Chinese character takes two, a combining accent none.
-"""
+terminal columns: a Chinese character takes two, a combining accent none."""
 
 import json
 import sys
@@ -32,8 +31,7 @@ class Column(Generic[T]):
     `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for people, by
     default the key. `text` returns what people see, by default the value. A `number` is aligned to the right and has
     commas. An `ident` is a number that names something, such as a snapshot, and has no commas. `prose` may be broken
-    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it.
-    """
+    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it."""
 
     key: str
     value: Callable[[T], Any]

@@ -1,9 +1,8 @@
 """Orders rows as Java does: turns a column into numbers that sort as its values do, and finds runs of equal keys.
 
-Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant;
-false comes before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes
-before all values, also in descending order (semantics.md §6.4).
-"""
+Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant; false comes
+before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes before all values, also in
+descending order (semantics.md §6.4)."""
 
 from collections.abc import Sequence
 from typing import Any

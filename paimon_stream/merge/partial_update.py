@@ -1,6 +1,5 @@
 """The merge engine partial-update: values that are not NULL replace earlier values, column by column or sequence group
-by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows").
-"""
+by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows")."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,9 +52,8 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
 class _Group:
     """A sequence group along the order.
 
-    `there` says for which rows its ordering columns are not all NULL. `ranks`, which begin at 1, order the
-    rows by these columns.
-    """
+    `there` says for which rows its ordering columns are not all NULL. `ranks`, which begin at 1, order the rows by
+    these columns."""
 
     ordering: tuple[str, ...]
     deletes: bool

@@ -1,8 +1,7 @@
 """How rows of one key are merged: reads and checks a table's options (semantics.md §6.5).
 
 A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options that
-contradict each other, and functions that this release does not have, are refused here, before any row is read.
-"""
+contradict each other, and functions that this release does not have, are refused here, before any row is read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +43,10 @@ class SequenceGroup:
 class MergeSpec:
     """What `merge_rows` has to know. Made by `MergeSpec.of`.
 
-    `keys` are the key columns in key order, without the partition columns. `sequence_fields` are the columns
-    of `sequence.field`. With `lookup`, compactions look up older values, so a row of a level from 1 on has
-    all that the levels below it have of its key, and takes their place (semantics.md §6.6). `rules` has a
-    rule for every column. It is empty for the engines deduplicate and first-row, which take whole rows.
-    """
+    `keys` are the key columns in key order, without the partition columns. `sequence_fields` are the columns of
+    `sequence.field`. With `lookup`, compactions look up older values, so a row of a level from 1 on has all that the
+    levels below it have of its key, and takes their place (semantics.md §6.6). `rules` has a rule for every column. It
+    is empty for the engines deduplicate and first-row, which take whole rows."""
 
     table: str
     engine: str

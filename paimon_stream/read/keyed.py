@@ -1,9 +1,8 @@
 """Which files of a primary-key bucket are merged with each other, and in what order.
 
-A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections.
-A section of one file has each key once, so it is read without merging. Within a section, files whose ranges
-follow one another form a *run*, so that there are as few sorted inputs as possible.
-"""
+A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections. A section
+of one file has each key once, so it is read without merging. Within a section, files whose ranges follow one another
+form a *run*, so that there are as few sorted inputs as possible."""
 
 import heapq
 import math

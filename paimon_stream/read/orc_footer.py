@@ -1,7 +1,6 @@
 """The metadata of an ORC file: types, stripes, statistics, streams, the writer's time zone. It is just enough to find
 where timestamps are stored (ORC specification v1, https://orc.apache.org/specification; docs/architecture.md, "ORC
-timestamps").
-"""
+timestamps")."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
 """Parquet files, batch by batch (format.md §7.4). docs/architecture.md ("Parquet files") says why INT96 timestamps are
-decoded here.
-"""
+decoded here."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

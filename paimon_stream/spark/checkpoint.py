@@ -1,9 +1,8 @@
 """What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state.
 
-The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage,
-no permission, a format of a later Spark), the functions return None, and the sink uses the table alone. In an
-object store it is read with the storage options of the sink, as far as they are for such a store.
-"""
+The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage, no
+permission, a format of a later Spark), the functions return None, and the sink uses the table alone. In an object store
+it is read with the storage options of the sink, as far as they are for such a store."""
 
 import hashlib
 import logging
@@ -191,9 +190,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
 
-    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The
-    options are those of the table's storage; a checkpoint in an object store uses those that it knows.
-    """
+    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are
+    those of the table's storage; a checkpoint in an object store uses those that it knows."""
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         return Checkpoint(root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark))

@@ -1,8 +1,7 @@
 """Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows.
 
-Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The
-new schema is published before the rows, so every reader of these rows finds it (semantics.md §12).
-"""
+Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The new schema
+is published before the rows, so every reader of these rows finds it (semantics.md §12)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,12 +27,11 @@ Evolve = Callable[[Merge], Table]
 def fit_rows(frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None) -> tuple[Table, DataFrame]:
     """The table, and the rows, lazily, in exactly the table's columns.
 
-    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and
-    types. The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
+    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and types.
+    The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
     `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch writes.
 
-    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises.
-    """
+    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises."""
     given, operation = _set_apart(frame, table)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:

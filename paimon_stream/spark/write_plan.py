@@ -1,9 +1,8 @@
 """How the next batch of a run is written, chosen by the batches before it: by the driver (small_batch.py), or by tasks
 in one of three ways (`Way`). docs/architecture.md (How the next batch is planned) says when each pays.
 
-The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch
-(spark.md §4). Spark allocates each batch in the JVM's memory outside the heap.
-"""
+The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch (spark.md §4).
+Spark allocates each batch in the JVM's memory outside the heap."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -90,12 +89,11 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
-    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a
-    restart begins with an empty plan.
+    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a restart begins
+    with an empty plan.
 
-    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a
-    primary key. The first batch of a stream is assumed to fit into memory.
-    """
+    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a primary
+    key. The first batch of a stream is assumed to fit into memory."""
 
     streaming: bool = True
     _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -150,10 +148,9 @@ class WritePlan:
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
         """The size of the next batch's Arrow batches.
 
-        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is
-        switched off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time,
-        but wide rows need it.
-        """
+        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is switched
+        off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need
+        it."""
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)

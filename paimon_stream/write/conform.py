@@ -1,8 +1,7 @@
 """Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
 
 Spark has already selected and cast the columns. They are verified once more, because a wrong name or unit in a data
-file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md).
-"""
+file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,9 +29,8 @@ _WORDS: Final = {
 class ColumnPlan:
     """What every batch for one table has to look like.
 
-    `table` is its location, for messages. `defaults` are the values that replace NULLs, or None for a column
-    whose NULLs stay.
-    """
+    `table` is its location, for messages. `defaults` are the values that replace NULLs, or None for a column whose
+    NULLs stay."""
 
     table: str
     fields: tuple[DataField, ...]
@@ -50,14 +48,13 @@ class ColumnPlan:
         )
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns, in table order and with exactly the types of `file_schema`.
-        Columns that already fit are not copied. If a column has a default, it replaces NULL.
+        """The batch with the table's columns, in table order and with exactly the types of `file_schema`. Columns that
+        already fit are not copied. If a column has a default, it replaces NULL.
 
-        Other types are converted where no value can change: wider integers and decimals, any time zone
-        to UTC, other units that hold the same instant, large and dictionary-encoded strings, integers to
-        TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type,
-        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count.
-        """
+        Other types are converted where no value can change: wider integers and decimals, any time zone to UTC, other
+        units that hold the same instant, large and dictionary-encoded strings, integers to TIME. Raises
+        `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type, `NumericOverflow`,
+        `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
         columns = [
             self._cast(batch.column(position), *parts)
             for position, *parts in zip(
@@ -220,9 +217,8 @@ def _flags(column: Any) -> npt.NDArray[np.bool_]:
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
     """The value that replaces NULLs of the column when they are written; None if there is no default.
 
-    The text is parsed as Java casts a string to the type, without the quotes around it. Raises
-    `UnsupportedFeature` for a text that is not a value of the type, and for defaults of nested columns.
-    """
+    The text is parsed as Java casts a string to the type, without the quotes around it. Raises `UnsupportedFeature` for
+    a text that is not a value of the type, and for defaults of nested columns."""
     text = one.default_value
     if text is None:
         return None

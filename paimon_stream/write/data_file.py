@@ -1,6 +1,5 @@
 """Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files
-(docs/architecture.md, "Row groups").
-"""
+(docs/architecture.md, "Row groups")."""
 
 import math
 from collections.abc import Sequence
@@ -96,8 +95,7 @@ class BucketWriter:
     """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
 
     `add` writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
-    memory. `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or `abort`.
-    """
+    memory. `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or `abort`."""
 
     def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         self.waiting_bytes = 0

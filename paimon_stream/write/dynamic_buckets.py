@@ -1,6 +1,5 @@
 """Which bucket a key gets in a table with dynamic buckets, and the hash index that remembers it (table-kinds.md §2.1,
-§2.2).
-"""
+§2.2)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,7 @@
 """Writes ORC files to the storage (format.md §7.5).
 
 TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the length that
-they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate.
-"""
+they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,9 +38,8 @@ _LONGEST_BOUND: Final = 1024
 class OrcSettings(FileSettings):
     """How the ORC files of a table are written.
 
-    `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns
-    get statistics. `more` are further arguments of Arrow's writer.
-    """
+    `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns get
+    statistics. `more` are further arguments of Arrow's writer."""
 
     most_open = 16  # each of them holds up to one stripe in memory
 

@@ -41,8 +41,7 @@ _WORDS: Final = {
 class Operations:
     """A column of the rows, not of the table, that says what each row does. Can be pickled.
 
-    `kinds` maps each value of the column, a token, to its kind.
-    """
+    `kinds` maps each value of the column, a token, to its kind."""
 
     column: str
     kinds: dict[str, int]
@@ -115,14 +114,13 @@ def _listed(tokens: list[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column that cannot take some values back: those of a sequence group whose function takes none back,
-    or, if `only_zero` is set, 0 as a factor of a product.
+    """A column that cannot take some values back: those of a sequence group whose function takes none back, or, if
+    `only_zero` is set, 0 as a factor of a product.
 
-    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are
-    all NULL. `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is
-    set, else by one of the groups with the ordering columns `removers`. As in Java, a group removes the row
-    before the column is merged only if one of its ordering columns comes before the column in the table.
-    """
+    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are all NULL.
+    `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is set, else by one of
+    the groups with the ordering columns `removers`. As in Java, a group removes the row before the column is merged
+    only if one of its ordering columns comes before the column in the table."""
 
     column: str
     why: str
