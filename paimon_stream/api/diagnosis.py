@@ -130,8 +130,7 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
-    """What to do about the error that the sink would raise with the given checkpoint. `known` is where the
-    stream's checkpoint is, according to the table."""
+    """The cure for the sink's error. `known` is where the table says that the stream's checkpoint is."""
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
     cures = {
@@ -157,9 +156,8 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
 
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
-    """The changes to the schema since the stream's `last` snapshot that need a look before a restart. `done_millis` is
-    the time at which Spark recorded the stream's last batch as done. Raises what the sink would raise for the columns
-    of that snapshot, mostly `IncompatibleSchema`."""
+    """The schema changes since the stream's `last` snapshot that need a look before a restart. `done_millis` is when
+    Spark recorded its last batch as done. Raises what the sink would raise for the columns of that snapshot."""
     now = table.schema
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:

@@ -265,8 +265,7 @@ class _Doctor:
         return next((one.checkpoint for one in self._registered if one.user == user), of_last)
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The newest snapshot of the stream that is left, whatever its query. None if there is none, or if a
-        newer snapshot cannot be read."""
+        """The stream's newest snapshot, whatever its query. None if there is none, or a newer one cannot be read."""
         for snapshot in self._walk():
             marks = Marks.of(snapshot.properties)
             # A commit user that contains the query's id differs from query to query.

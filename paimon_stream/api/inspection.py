@@ -25,8 +25,7 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A live data file: the partition's values by column, the bucket, the complete path, and the manifest's
-    metadata (sizes in bytes)."""
+    """A live data file: the partition's values by column, the bucket, the path, and its metadata (sizes in bytes)."""
 
     partition: Mapping[str, Any]
     bucket: int
@@ -46,9 +45,8 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition. `values` are the partition's values by column, `path` is its folder,
-    and sizes are bytes. `rows` counts the rows in the files: in a table with a primary key, a key may have
-    several rows, and deletes are rows, too."""
+    """The live files of one partition: its values by column, and its folder. Sizes are bytes. `rows` counts rows in
+    files: with a primary key, a key may have several rows, and deletes are rows, too."""
 
     values: Mapping[str, Any]
     path: str
@@ -60,10 +58,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes.
-    `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: in a table with a primary
-    key, a key may have several rows until they are merged. `delete_rows` of these rows are deletes.
-    `mean_file_bytes` is the size of the average file, 0 without files."""
+    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes. `earliest` and
+    `latest` are snapshot ids. `rows` counts the rows in the files: with a primary key, a key may have several rows
+    until they are merged. `delete_rows` of these are deletes. `mean_file_bytes` is 0 without files."""
 
     snapshot: Snapshot | None
     snapshots: int
@@ -193,9 +190,8 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
 
 
 def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[str, ManifestFileMeta], ...]:
-    """The manifests of a snapshot, in the order in which they apply, each after the list that names it: base, delta or
-    changelog. () for an empty table. Raises `NotFound` if there is no such snapshot, `CorruptMetadata`,
-    `StorageError`."""
+    """The manifests of a snapshot, in the order in which they apply, each after the base, delta or changelog list that
+    names it. () for an empty table. Raises `NotFound` for an unknown snapshot, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
@@ -206,8 +202,7 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[st
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
-    """The table in numbers as of a snapshot, by default the newest. Raises `NotFound` if there is no such snapshot,
-    `CorruptMetadata`, `StorageError`."""
+    """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = [] if snapshot is None else snapshot_files(table, snapshot)

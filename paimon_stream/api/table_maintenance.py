@@ -293,9 +293,8 @@ class TableMaintenance(LoadedTable):
         )
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything changes.
-        A dry run writes nothing and reports what the merge would do. Raises `CommitContended`, `DeletedFiles`,
-        `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
+        """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run
+        reports only. Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)

@@ -37,8 +37,7 @@ class TableReading(LoadedTable):
         return tuple(filter(None, map(store.find, store.ids())))
 
     def history(self) -> History:
-        """All snapshots that exist, newest first, with what is known of the batches that made them. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`, `StorageError`."""
         return History.of(self.snapshots())
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -65,8 +64,7 @@ class TableReading(LoadedTable):
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, with the snapshot that each keeps, without the pin of a rollback. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The tags by name, each with its snapshot; not a rollback's pin. Raises `CorruptMetadata`, `StorageError`."""
         return read_tags(self._storage)
 
     def schemas(self) -> tuple[TableSchema, ...]:
@@ -115,8 +113,7 @@ class TableReading(LoadedTable):
         return require("polars", None, "PaimonTable.to_polars").from_arrow(self.to_arrow(*args, **arguments))
 
     def to_duckdb(self, *args: Any, connection: Any = None, **arguments: Any) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a relation of DuckDB, of this connection or its default
-        one. Raises also `MissingExtra`."""
+        """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also `MissingExtra`."""
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
             raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")

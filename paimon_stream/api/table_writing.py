@@ -108,8 +108,7 @@ class TableWriting(LoadedTable):
         return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
     def new_commit(self, commit_user: str) -> TableCommit:
-        """A `TableCommit`, which commits files under this commit user, without Spark. Raises `InvalidOption`
-        for a user that is blank or not text, `UnsupportedFeature`."""
+        """A `TableCommit` under this user. Raises `InvalidOption` for a blank one, `UnsupportedFeature`."""
         self._given.text("commit_user", commit_user)
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())

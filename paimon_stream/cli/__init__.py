@@ -15,8 +15,7 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command that `args` name (by default `sys.argv`), and ends the process with the command's exit
-    code (docs/cli.md)."""
+    """Runs the command that `args` name (by default `sys.argv`), and ends the process with its exit code."""
     watch_ctrl_c()
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")

@@ -177,8 +177,7 @@ def _failed(location: str, error: Exception) -> Answer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact. Of a list it needs to name only one, because messages often name just
-    the first."""
+    """Whether a message names the fact; of a list, one item is enough, because messages often name just the first."""
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 

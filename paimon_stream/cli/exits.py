@@ -1,5 +1,4 @@
-"""The exit codes, the code of each error, and the end of the process by Ctrl-C. The codes are public: `docs/cli.md`
-lists them."""
+"""The exit codes (public: `docs/cli.md` lists them), the code of each error, and the end of the process by Ctrl-C."""
 
 import os
 import signal

@@ -26,8 +26,7 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(text: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for a text that is not a partition, and
-    for a column that comes twice."""
+    """The typed values by column; None for NULL. Raises a usage error for other texts and for a repeated column."""
     values: dict[str, str | None] = {}
     for name, value in _typed(text):
         if name in values:
@@ -54,8 +53,7 @@ def _is_simple(text: str) -> bool:
 
 
 def _quoted(char: str) -> str:
-    """One character inside quotes. A combining accent looks the same as an accent that is part of its letter,
-    so it is written as a number."""
+    """One character inside quotes. A combining accent is written as a number: it looks like a part of its letter."""
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char
     return json.dumps(char)[1:-1]

@@ -89,8 +89,7 @@ class KeyRuns:
         return KeyRuns(order, starts, self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
-        """Without the rows that are on a level from 1 on, but not on the lowest such level of their key.
-        `levels` are those of the table's rows."""
+        """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels` has one per row."""
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
 

@@ -225,8 +225,7 @@ def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Fla
 
 
 def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """An order in which the equal elements of one owner are together, in their own order, and the places
-    where such runs begin."""
+    """An order that puts equal elements of one owner together, in their own order; and where such runs begin."""
     order = np.lexsort((numbers, owner))
     return order, run_starts([owner[order], numbers[order]])
 

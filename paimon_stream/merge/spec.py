@@ -61,14 +61,12 @@ class MergeSpec:
 
     @classmethod
     def of(cls, schema: TableSchema, options: opt.Options, *, table: str = "the table") -> "MergeSpec":
-        """The spec of a table with these options; `table` is for messages. Raises `InvalidOption` for options that
-        contradict each other or the columns, and `UnsupportedFeature` for an engine or function that this release does
-        not have."""
+        """The spec of a table with these options. Raises `InvalidOption` for options that contradict each other or the
+        columns, and `UnsupportedFeature` for an engine or function that this release does not have."""
         return _Reading(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, followed by those that are needed to merge them: the keys, the sequence fields, and
-        the ordering columns of their sequence groups."""
+        """These columns, then those that merging them needs: keys, sequence fields, ordering columns of groups."""
         wanted = dict.fromkeys(columns)
         wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
         groups = {rule.group for name in wanted if (rule := self.rules.get(name)) and rule.group is not None}

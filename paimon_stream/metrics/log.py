@@ -13,8 +13,7 @@ LOGGER_NAME: Final = "paimon_stream"
 _LOG = logging.getLogger(__name__)
 
 Reporter = Callable[[CommitReport], object]
-"""Is called once per batch after its commit, on the driver, in the thread that committed. Also for empty
-batches and for those that an earlier run committed."""
+"""Called once per batch after its commit, in the driver's thread that committed; also for empty and replayed ones."""
 
 
 def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:

@@ -37,8 +37,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, StoreOption]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The option of a name. If one source has several names of it, the one of the lowest rank counts.
-    `inverse` says that the name means the opposite."""
+    """What a name means. Of several names in one source, the lowest `rank` counts. `inverse`: it means the opposite."""
 
     option: StoreOption
     rank: int
@@ -61,8 +60,7 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | No
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """Why a known name is refused, and what to do; None if it is not known to be refused. `owners` are as for
-    `store_option`."""
+    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for `store_option`."""
     return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
 
 

@@ -1,6 +1,5 @@
-"""Merge on read: the sorted files of a section are merged a few rows of each at a time (docs/architecture.md, "Merging
-rows"). If a section has more than `MOST_RUNS`, its files of level 0 are first put together into longer runs
-(compaction.md RC5.3)."""
+"""Merge on read: merges the sorted files of a section piece by piece (docs/architecture.md, "Merging rows"). With more
+than `MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md RC5.3)."""
 
 import os
 import tempfile
@@ -93,8 +92,7 @@ def reading_order(section: Section) -> list[ManifestEntry]:
 
 
 def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()) -> Iterator[list[Piece]]:
-    """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end. Rows of
-    `beside` are left out where the runs have none."""
+    """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the runs have some."""
     runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
         beside = [run for run in beside if run.fill()]

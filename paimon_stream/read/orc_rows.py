@@ -259,8 +259,8 @@ def _wrapped(number: int) -> int:
 
 
 def _wall_clock(column: pa.Array, zone: str) -> pa.Array:
-    """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone. Raises
-    `pyarrow.ArrowInvalid` for an unknown zone."""
+    """Timestamps in UTC as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid` for no known
+    zone."""
     per_second = PER_SECOND[column.type.unit]
     numbers = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + _offsets(np.floor_divide(numbers, per_second), zone) * per_second

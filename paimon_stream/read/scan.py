@@ -1,5 +1,4 @@
-"""Decides which snapshot, columns and files a read covers, and refuses what this release does not read before
-the read begins."""
+"""Decides which snapshot, columns and files a read covers, and refuses at once what this release does not read."""
 
 import difflib
 from bisect import bisect_right

@@ -225,8 +225,7 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def literal(type_: DataType, value: pa.Scalar) -> Column:
-    """The value as a column. Timestamps, dates and decimals are passed as text, so that no time zone and no
-    rounding changes them."""
+    """The value as a column; timestamps, dates and decimals go as text, which no time zone or rounding changes."""
     plain: Any = None
     if value.is_valid:
         target = value.type

@@ -47,8 +47,7 @@ def check_rows(frame: DataFrame, table: Table) -> None:
 
 
 def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
-    """The schema that the table will have after a DataFrame with these columns is written to it. Raises what
-    `fit_rows` would raise, and changes nothing."""
+    """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
@@ -95,8 +94,7 @@ def is_case_sensitive(frame: DataFrame) -> bool:
 
 
 def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool) -> Merge | None:
-    """The function that extends a schema of the table for a DataFrame with these columns; None if schemas
-    must not change."""
+    """The function that extends the table's schema for these columns; None if schemas must not change."""
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None

@@ -50,8 +50,7 @@ _INLINE: Final = 7
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that the table does not have, or
-    forbids a shuffle that the table needs."""
+    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a needed shuffle."""
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.schema.primary_keys and not table.is_postponed:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")

@@ -67,8 +67,7 @@ class SinkSettings:
             opt.check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for a mode that the table does not allow: in an append table no row can
-        replace another."""
+        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can replace another."""
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
                 f"mode='update' needs a primary key, by which a row replaces an earlier one, and {table.location} has "
@@ -108,8 +107,7 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """`commit.user-prefix`, if it was given to the sink. The table's own option is ignored, because the
-        writer's name must not change when the table is altered."""
+        """`commit.user-prefix` of the sink only: the writer's name must not change when the table is altered."""
         options = opt.Options(self.options)
         return options.value(opt.COMMIT_USER_PREFIX) if options.is_set(opt.COMMIT_USER_PREFIX) else None
 
@@ -219,9 +217,8 @@ class PaimonSink:
 
     @property
     def last_error(self) -> BaseException | None:
-        """The exception of the newest batch, if it failed. None after a successful batch, before the first
-        batch, and on Spark Connect, because there another process writes the batches. The logger
-        `paimon_stream` reports it in one line, at level ERROR."""
+        """The exception of the newest batch, if it failed, which the logger `paimon_stream` reports at level ERROR.
+        None after a success, before the first batch, and on Spark Connect, where another process writes."""
         return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:

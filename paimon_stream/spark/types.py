@@ -87,8 +87,7 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
 
 
 def spark_type(type_: DataType) -> st.DataType:
-    """The type of a Paimon type in a DataFrame (format.md §2.5). Lengths of CHAR and VARCHAR are omitted,
-    because Spark does not have these types outside of tables."""
+    """The type in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has only in tables, are strings."""
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
             return st.DecimalType(type_.precision, type_.scale)

@@ -128,8 +128,7 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task. `local[2,3]` says so itself, and `failures` says it to all clusters,
-    `local-cluster[…]` among them."""
+    """How often Spark tries a task: `local[2,3]` says so itself; for clusters, even local ones, `failures` does."""
     local = _LOCAL.fullmatch(master or "")
     return int((local[1] or 1) if local else (failures or 4))
 
@@ -158,9 +157,8 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered:
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
-    the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task. Rows that wait
-    in bucket -2 may come to any."""
+    """The error for a bucket whose rows came to several tasks: with equal sequence numbers, the newer of two rows is
+    unknown. Of dynamic buckets, only new keys must come to one task. Rows of bucket -2 may come to any."""
     fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     messages = (one for result in results for one in result.messages if fixed or one.new_index_files)

@@ -96,9 +96,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked. Raises what
-    `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL although their type
-    is NOT NULL."""
+    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what `cast_scalar`
+    raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT NULL types."""
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)

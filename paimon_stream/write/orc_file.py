@@ -68,8 +68,7 @@ class OrcSettings(FileSettings):
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the types of the file. Only parts of structs are copied. Raises `InvalidData` for
-        timestamps that Arrow's writer would store wrongly."""
+        """The rows in the file's types; only parts of structs are copied. Raises what `_check_fractions` raises."""
         for name, column in zip(self.arrow.names, rows.columns, strict=True):
             for chunk in column.chunks:
                 _check_fractions(name, chunk)
@@ -94,8 +93,7 @@ class OrcSettings(FileSettings):
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds. Arrow's writer stores a negative
-    remainder for them, which Java does not expect."""
+    """Raises `InvalidData` for fractions of seconds before 1970, which Arrow's writer stores wrongly for Java."""
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
@@ -112,8 +110,7 @@ def _check_fractions(name: str, column: pa.Array) -> None:
 
 
 def _with_whole_structs(rows: pa.Table) -> pa.Table:
-    """The rows without slices of structs: Arrow's writer takes the NULLs of a slice from the first rows of
-    the array that it was cut from."""
+    """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of the whole array."""
     for i, column in enumerate(rows.columns):
         if any(map(_has_cut_struct, column.chunks)):
             whole = [pa.concat_arrays([chunk]) for chunk in column.chunks]

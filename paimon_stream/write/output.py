@@ -1,6 +1,5 @@
-"""What the writers of all file formats share: creating, finishing and abandoning a file in the storage, and
-the choice of the columns for which a dictionary pays, by their first rows. Dictionaries on all columns made files
-larger and writing slower."""
+"""What the writers of all formats share: files are created, finished and abandoned in the storage, and the first rows
+show for which columns a dictionary pays. Dictionaries for all made files larger and writing slower."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence

@@ -62,8 +62,7 @@ class Operations:
         return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
     def check(self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str) -> None:
-        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives names that count as
-        equal the same text."""
+        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names the same text."""
         if not schema.primary_keys:
             wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
         elif fold(self.column) in map(fold, schema.field_names):
@@ -152,9 +151,8 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """How a table treats row kinds. `field` is the column of `rowkind.field`, if set. `dropped` are the kinds whose
-    rows are ignored, `refused` those that readers could not merge (R6.5), and `refusal` says why. `columns` refuse only
-    some rows of these kinds."""
+    """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are ignored; `refused` ones
+    could not be merged (R6.5), and `refusal` says why. `columns` refuse only some rows of these kinds."""
 
     table: str
     field: str | None

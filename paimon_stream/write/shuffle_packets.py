@@ -50,8 +50,7 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of one shuffle key. The packets must come in order. Raises `PaimonStreamError` if a
-    stream is broken or the last one has no end."""
+    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or unended stream."""
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
