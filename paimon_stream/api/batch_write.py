@@ -1,8 +1,7 @@
 """Batch writes: rows become data files, and the files become one snapshot or nothing.
 
 Spark's executors write the rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in
-an error that says nothing was published, its files are removed. If that is not known, the files stay.
-"""
+an error that says nothing was published, its files are removed. If that is not known, the files stay."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -148,8 +147,7 @@ def _write_files(
 
 
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
-    """An empty batch, so that the columns and types are checked even if there are no rows; then the rows. They must
-    have the column that says what each does."""
+    """An empty batch, which has columns and types checked even without rows; then the rows, with their operations."""
     rows = _of_frame(table, rows)
     match rows:
         case pa.Table():
@@ -194,8 +192,7 @@ def _of_frame(table: Table, rows: Any) -> Any:
 def _completed(
     batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, missing_are_null: bool
 ) -> Iterator[pa.RecordBatch]:
-    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, those that
-    may be NULL, as with Spark."""
+    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, nullable ones."""
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))

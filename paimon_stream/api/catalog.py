@@ -31,9 +31,8 @@ class PaimonCatalog(FilesystemCatalog):
     def create_table(
         self, identifier: Named, schema: Any, ignore_if_exists: bool = False, options: Any = None, **described: Any
     ) -> PaimonTable:
-        """Creates a table in a database, as `PaimonTable.create` does, whose keywords `partition_keys`, `primary_keys`
-        and `comment` it takes. The catalog's `table-default.*` options count where `options` lack them. Raises the same
-        errors, and `NotFound` if there is no such database."""
+        """Creates a table in a database. The keywords and the errors are those of `PaimonTable.create`, and `NotFound`
+        if there is no such database. The catalog's `table-default.*` options count where `options` lack them."""
         self._table_folder(identifier)
         location = self.location(identifier)
         given = opt.Arguments(location).mapping("options", options, "{'bucket': '4'}")

@@ -1,11 +1,10 @@
 """Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
 
-The doctor runs the sink's checks before its first batch (`stream/evidence.py`). It takes the query and the
-batch of the restart from the checkpoint. So its answer is the sink's, as long as nobody changes the table,
-the checkpoint or the sink's arguments in between.
+The doctor runs the sink's checks before its first batch (`stream/evidence.py`). It takes the query and the batch of the
+restart from the checkpoint. So its answer is the sink's, as long as nobody changes the table, the checkpoint or the
+sink's arguments in between.
 
-Nothing here writes: no claim, no register, no probe of the storage.
-"""
+Nothing here writes: no claim, no register, no probe of the storage."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,15 +57,14 @@ def examine(
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink that writes to the table at the storage's root.
 
-    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the order in
-    which the batch function calls them, or the sink with the commit `user`. If neither is given, they are
-    the sinks that are registered for the checkpoint's query. Without a checkpoint, all streams that are
-    registered in the table are judged, each with the checkpoint that is registered for it. `options`, `mode`
-    and `query_name` are the arguments of the restarted sink and query. `storage_options` are those of the
-    table; checkpoints in object stores are read with them.
+    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the order in which the
+    batch function calls them, or the sink with the commit `user`. If neither is given, they are the sinks that are
+    registered for the checkpoint's query. Without a checkpoint, all streams that are registered in the table are
+    judged, each with the checkpoint that is registered for it. `options`, `mode` and `query_name` are the arguments of
+    the restarted sink and query. `storage_options` are those of the table; checkpoints in object stores are read with
+    them.
 
-    Raises `NotFound` if there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
-    """
+    Raises `NotFound` if there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
     doctor = _Doctor(storage, dict(options or {}), storage_options, query_name, mode, runtime or system())
     if checkpoint is not None:
         if isinstance(checkpoint, str):
@@ -267,8 +265,7 @@ class _Doctor:
         return next((one.checkpoint for one in self._registered if one.user == user), of_last)
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The newest snapshot of the stream that is left, whatever its query. None if there is none, or if a
-        newer snapshot cannot be read."""
+        """The stream's newest snapshot, whatever its query. None if there is none, or a newer one cannot be read."""
         for snapshot in self._walk():
             marks = Marks.of(snapshot.properties)
             # A commit user that contains the query's id differs from query to query.

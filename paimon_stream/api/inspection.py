@@ -1,7 +1,6 @@
 """What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing is written.
 
-Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
-"""
+Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,8 +25,7 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A live data file: the partition's values by column, the bucket, the complete path, and the manifest's
-    metadata (sizes in bytes)."""
+    """A live data file: the partition's values by column, the bucket, the path, and its metadata (sizes in bytes)."""
 
     partition: Mapping[str, Any]
     bucket: int
@@ -47,9 +45,8 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition. `values` are the partition's values by column, `path` is its folder,
-    and sizes are bytes. `rows` counts the rows in the files: in a table with a primary key, a key may have
-    several rows, and deletes are rows, too."""
+    """The live files of one partition: its values by column, and its folder. Sizes are bytes. `rows` counts rows in
+    files: with a primary key, a key may have several rows, and deletes are rows, too."""
 
     values: Mapping[str, Any]
     path: str
@@ -61,10 +58,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes.
-    `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: in a table with a primary
-    key, a key may have several rows until they are merged. `delete_rows` of these rows are deletes.
-    `mean_file_bytes` is the size of the average file, 0 without files."""
+    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes. `earliest` and
+    `latest` are snapshot ids. `rows` counts the rows in the files: with a primary key, a key may have several rows
+    until they are merged. `delete_rows` of these are deletes. `mean_file_bytes` is 0 without files."""
 
     snapshot: Snapshot | None
     snapshots: int
@@ -88,12 +84,11 @@ class Statistics(Report):
 class Writer:
     """A stream or another writer: one commit user, and its query if that is known.
 
-    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot.
-    `gaps` are ranges of batch ids, between the first and the last, that have no snapshot (a batch without
-    rows creates none). The batch ids are None for batch commits, and for a stream whose snapshots have all
-    expired. Times are epoch milliseconds. `registered` says that this is a stream of this package and is
-    registered in the table. `last_story` is the summary of the writer's newest batch.
-    """
+    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot. `gaps` are
+    ranges of batch ids, between the first and the last, that have no snapshot (a batch without rows creates none). The
+    batch ids are None for batch commits, and for a stream whose snapshots have all expired. Times are epoch
+    milliseconds. `registered` says that this is a stream of this package and is registered in the table. `last_story`
+    is the summary of the writer's newest batch."""
 
     user: str
     query_id: str | None = None
@@ -195,9 +190,8 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
 
 
 def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[str, ManifestFileMeta], ...]:
-    """The manifests of a snapshot, in the order in which they apply, each after the list that names it: base, delta or
-    changelog. () for an empty table. Raises `NotFound` if there is no such snapshot, `CorruptMetadata`,
-    `StorageError`."""
+    """The manifests of a snapshot, in the order in which they apply, each after the base, delta or changelog list that
+    names it. () for an empty table. Raises `NotFound` for an unknown snapshot, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
@@ -208,8 +202,7 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[st
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
-    """The table in numbers as of a snapshot, by default the newest. Raises `NotFound` if there is no such snapshot,
-    `CorruptMetadata`, `StorageError`."""
+    """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = [] if snapshot is None else snapshot_files(table, snapshot)
@@ -237,8 +230,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
 def writers_of(table: Table) -> tuple[Writer, ...]:
     """Who has written to the table. The last writer comes first; streams without a snapshot come last.
 
-    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`.
-    """
+    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`."""
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
     for snapshot in filter(None, map(store.find, store.ids())):

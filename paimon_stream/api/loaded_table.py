@@ -42,8 +42,7 @@ class LoadedTable:
         return self._table.schema.primary_keys
 
     def _newest(self, **arguments: str | None) -> Table:
-        """The table as it is now. The arguments are options of a sink for the operation, under the names that
-        they have in Python; None is not given."""
+        """The table as it is now, with these options of a sink, under their names in Python; None is not given."""
         asked = {}
         for name, value in arguments.items():
             self._given.text(name, value, optional=True)

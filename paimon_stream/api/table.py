@@ -69,9 +69,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, an existing table is loaded
         unchanged, whatever its schema (format.md §2.2).
 
-        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not
-        have, `InvalidOption`, `StorageError`.
-        """
+        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not have,
+        `InvalidOption`, `StorageError`."""
         storage = open_beside_spark(location, storage_options)
         check_is_main(storage, "a table is created with its branch main. Give the table's folder")
         given = Arguments(storage.location)

@@ -49,20 +49,19 @@ class TableMaintenance(LoadedTable):
         protect_streams: bool = True,
         progress: Progress = silent,
     ) -> ExpireReport:
-        """Expires old snapshots and deletes the files that only they need. Tags, branches, consumers, and
-        streams that were active within a day keep the snapshots and files that they need.
+        """Expires old snapshots and deletes the files that only they need. Tags, branches, consumers, and streams that
+        were active within a day keep the snapshots and files that they need.
 
-        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`,
-        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
-        `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds).
+        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`, `snapshot.time-retained`,
+        `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a `timedelta`, or a time (`datetime`, text
+        such as `"2026-11-01T12:00Z"`, epoch milliseconds).
 
-        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be
-        deleted. `remove_orphan_files` must guess by age and is therefore a dry run by default.
+        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be deleted.
+        `remove_orphan_files` must guess by age and is therefore a dry run by default.
 
         Where changelogs outlive their snapshots, they are kept, and expire by the `changelog.*` options of the table.
 
-        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
-        """
+        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then."""
         given = self._given
         retain_max = given.whole("retain_max", retain_max, optional=True)
         retain_min = given.whole("retain_min", retain_min, optional=True)
@@ -96,22 +95,21 @@ class TableMaintenance(LoadedTable):
         return delete_tag(self._newest(), name)
 
     def rollback_to(self, target: int | str, *, dry_run: bool = False, take_over: bool = False) -> RollbackReport:
-        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
-        removes later snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop
-        the writers first; expiry, orphan removal and the deletion of tags may run beside it. A stream that
-        loses batches stops with `TableRolledBack`.
+        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and removes later
+        snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers first;
+        expiry, orphan removal and the deletion of tags may run beside it. A stream that loses batches stops with
+        `TableRolledBack`.
 
         Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.
 
-        A rollback that was interrupted is completed by another one to the same target. Until then, nothing
-        expires, and a rollback to another target is refused. `take_over=True` gives the interrupted one up;
-        make sure first that it runs no more.
+        A rollback that was interrupted is completed by another one to the same target. Until then, nothing expires, and
+        a rollback to another target is refused. `take_over=True` gives the interrupted one up; make sure first that it
+        runs no more.
 
         Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for a
         snapshot that a paused writer created again after its id had expired. Raises `CommitContended` if another
         rollback is under way, an expiry of the target does not end or a writer keeps committing. Raises `StorageError`,
-        also for a folder in which it deletes and that is a symbolic link, and `CorruptMetadata`.
-        """
+        also for a folder in which it deletes and that is a symbolic link, and `CorruptMetadata`."""
         if not isinstance(target, str):
             target = self._given.whole("target", target)
         dry_run = self._given.flag("dry_run", dry_run)
@@ -169,21 +167,20 @@ class TableMaintenance(LoadedTable):
         delta_list: str | None = None,
         dry_run: bool = True,
     ) -> RecommitReport:
-        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`), if
-        `dry_run` is False. Then start the stream again.
+        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`), if `dry_run` is
+        False. Then start the stream again.
 
-        The journal of the stream names the files. Without a batch, the earliest is taken that is not in the
-        table. Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and `delta_list` say
-        which commit was lost; the message of `CommitLost` names them. It can be repeated: a batch that is in
-        the table is left as it is (`found` in the report).
+        The journal of the stream names the files. Without a batch, the earliest is taken that is not in the table.
+        Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and `delta_list` say which commit was
+        lost; the message of `CommitLost` names them. It can be repeated: a batch that is in the table is left as it is
+        (`found` in the report).
 
-        It is a dry run by default, because a rollback on purpose can look like a loss. Raises
-        `TableRolledBack` where that is certain, `HistoryUnknown` if snapshots are gone that would show
-        whether the batch is in the table, `CheckpointRewound` if its stream went on, `DeletedFiles` if files
-        are gone, `SequenceConflict` if others have used its sequence numbers since, `NotFound` if no such
-        batch is known, `UnsupportedFeature` for a commit that replaced or compacted files, and the errors of
-        `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
-        """
+        It is a dry run by default, because a rollback on purpose can look like a loss. Raises `TableRolledBack` where
+        that is certain, `HistoryUnknown` if snapshots are gone that would show whether the batch is in the table,
+        `CheckpointRewound` if its stream went on, `DeletedFiles` if files are gone, `SequenceConflict` if others have
+        used its sequence numbers since, `NotFound` if no such batch is known, `UnsupportedFeature` for a commit that
+        replaced or compacted files, and the errors of `new_commit().commit`. Then nothing was published, except for
+        `CommitUnknown`."""
         given = self._given
         given.text("commit_user", commit_user, optional=True)
         batch = given.whole("batch", batch, optional=True)
@@ -228,13 +225,12 @@ class TableMaintenance(LoadedTable):
         It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once. The candidates are
         chosen by age, and a file that nothing refers to may be part of a batch that is still being written.
 
-        `older_than` is an age, a `timedelta` or a text such as `"36 h"`. The default is one day, and the
-        minimum one hour. Choose an age above the time that your longest batch takes.
+        `older_than` is an age, a `timedelta` or a text such as `"36 h"`. The default is one day, and the minimum one
+        hour. Choose an age above the time that your longest batch takes.
 
         Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`, `UnknownVersion` or
-        `StorageError` if anything that refers to files cannot be read or snapshots are lost, and
-        `CommitContended`, also while a rollback is under way; then nothing is deleted.
-        """
+        `StorageError` if anything that refers to files cannot be read or snapshots are lost, and `CommitContended`,
+        also while a rollback is under way; then nothing is deleted."""
         dry_run = self._given.flag("dry_run", dry_run)
         max_paths = self._given.whole("max_paths", max_paths, least=0)
         self._given.function("progress", progress, optional=True)
@@ -243,9 +239,8 @@ class TableMaintenance(LoadedTable):
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right.
 
-        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything
-        that is broken becomes a finding, with its cure. Raises only `InvalidOption` and `StorageError`.
-        """
+        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything that is
+        broken becomes a finding, with its cure. Raises only `InvalidOption` and `StorageError`."""
         self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress or silent)
 
@@ -264,18 +259,17 @@ class TableMaintenance(LoadedTable):
         minutes, so an interrupted compaction goes on where it ended when it is run again. A dry run writes nothing
         (docs/compaction.md).
 
-        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few
-        small ones. With a primary key it merges all files of a bucket onto its highest level. `partitions`
-        limits it to the partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options`
-        are for this call alone: those that begin with `compaction.`, `num-sorted-run.compaction-trigger`,
-        `target-file-size`, `source.split.open-file-cost` and `postpone.default-bucket-num`.
+        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few small ones.
+        With a primary key it merges all files of a bucket onto its highest level. `partitions` limits it to the
+        partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options` are for this call alone:
+        those that begin with `compaction.`, `num-sorted-run.compaction-trigger`, `target-file-size`,
+        `source.split.open-file-cost` and `postpone.default-bucket-num`.
 
         Raises `UnsupportedFeature` for a table that this release does not compact, `InvalidOption`,
         `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have. Raises `NotFound`,
         `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and `TableRolledBack` if the table is
-        rolled back meanwhile; then the files that were not published are removed. Raises `CommitUnknown`, which
-        does no harm.
-        """
+        rolled back meanwhile; then the files that were not published are removed. Raises `CommitUnknown`, which does no
+        harm."""
         given = self._given
         full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
         given.function("progress", progress)
@@ -299,9 +293,8 @@ class TableMaintenance(LoadedTable):
         )
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything changes.
-        A dry run writes nothing and reports what the merge would do. Raises `CommitContended`, `DeletedFiles`,
-        `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
+        """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run
+        reports only. Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
@@ -313,8 +306,7 @@ class TableMaintenance(LoadedTable):
         Reads the key columns of all files. Raises `UnsupportedFeature` for a table without such an index, and
         `CorruptMetadata` if a key has rows in two buckets, or if a lost index manifest also named deletion vectors.
         Raises `IndexConflict` if others keep changing the index, `NotFound` and `FormatError` for missing and broken
-        files, and the errors of `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
-        """
+        files, and the errors of `new_commit().commit`. Then nothing was published, except for `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress)
         return rebuild_index(self._newest(), dry_run=dry_run, progress=progress)

@@ -37,8 +37,7 @@ class TableReading(LoadedTable):
         return tuple(filter(None, map(store.find, store.ids())))
 
     def history(self) -> History:
-        """All snapshots that exist, newest first, with what is known of the batches that made them. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`, `StorageError`."""
         return History.of(self.snapshots())
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -65,8 +64,7 @@ class TableReading(LoadedTable):
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, with the snapshot that each keeps, without the pin of a rollback. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The tags by name, each with its snapshot; not a rollback's pin. Raises `CorruptMetadata`, `StorageError`."""
         return read_tags(self._storage)
 
     def schemas(self) -> tuple[TableSchema, ...]:
@@ -89,20 +87,19 @@ class TableReading(LoadedTable):
         """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that is not younger than
         `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any of these, of the newest of all.
 
-        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a
-        value is a Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns
-        left out may have any value. If a snapshot, tag or time is given, the columns are those of the table then.
-        `filter` is a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are
-        returned, and files are left out where partitions and statistics show that they have none (docs/reading.md).
+        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a value is a
+        Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns left out may have any
+        value. If a snapshot, tag or time is given, the columns are those of the table then. `filter` is a
+        `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are returned, and
+        files are left out where partitions and statistics show that they have none (docs/reading.md).
 
-        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by
-        key within a bucket.
+        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by key within a
+        bucket.
 
         Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
         `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`, `tag` and `timestamp`,
         `InvalidData` for a partition value of another type, a value that `filter` cannot be computed for, and for
-        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
-        """
+        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`."""
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
@@ -116,8 +113,7 @@ class TableReading(LoadedTable):
         return require("polars", None, "PaimonTable.to_polars").from_arrow(self.to_arrow(*args, **arguments))
 
     def to_duckdb(self, *args: Any, connection: Any = None, **arguments: Any) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a relation of DuckDB, of this connection or its default
-        one. Raises also `MissingExtra`."""
+        """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also `MissingExtra`."""
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
             raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")
@@ -138,8 +134,7 @@ class TableReading(LoadedTable):
         """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
         For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
 
-        Errors in the arguments are raised at once, errors of a data file when that file is read.
-        """
+        Errors in the arguments are raised at once, errors of a data file when that file is read."""
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         return read_batches(self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows)
 

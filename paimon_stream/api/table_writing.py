@@ -35,19 +35,18 @@ class TableWriting(LoadedTable):
         table without a primary key has the rows twice. In a table with a primary key, each row replaces the row with
         its key or is merged into it. Among given rows with the same key, the last one counts.
 
-        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of
-          the table's columns are refused. With `null` the rows may lack nullable columns.
+        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of the
+          table's columns are refused. With `null` the rows may lack nullable columns.
         - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
-        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key,
-          names a column of the rows that says what each row does. The table does not have this column.
-          `operation_mapping`, such as `"new=+I,gone=-D"`, says what its values mean.
+        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key, names a column
+          of the rows that says what each row does. The table does not have this column. `operation_mapping`, such as
+          `"new=+I,gone=-D"`, says what its values mean.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,
         `CommitContended`; then nothing is in the table, and the written files are removed. The same holds for
-        `SequenceConflict`, raised when others kept writing to the same buckets of a table with a primary key
-        during each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's
-        plan are raised as Spark raises them.
-        """
+        `SequenceConflict`, raised when others kept writing to the same buckets of a table with a primary key during
+        each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's plan are raised as
+        Spark raises them."""
         table = self._newest(
             merge_schema=merge_schema,
             operation_column=operation_column,
@@ -67,20 +66,19 @@ class TableWriting(LoadedTable):
     ) -> CommitReport:
         """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows it takes.
 
-        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
-          the whole table. The rows may leave out the columns of `partition`; otherwise their values must
-          agree with it. Without rows, the matching partitions are cleared.
+        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches the whole
+          table. The rows may leave out the columns of `partition`; otherwise their values must agree with it. Without
+          rows, the matching partitions are cleared.
         - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing happens.
         - With `dynamic=False` it replaces the whole table.
-        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, else the
-          table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
+        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, else the table's option
+          `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
 
-        Earlier snapshots keep their rows until they expire. The new files may have another bucket count.
-        `merge_schema` and `missing_columns` are the same as for `append`.
+        Earlier snapshots keep their rows until they expire. The new files may have another bucket count. `merge_schema`
+        and `missing_columns` are the same as for `append`.
 
-        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of
-        other partitions, and the errors of `append`.
-        """
+        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of other
+        partitions, and the errors of `append`."""
         table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
         return overwrite_rows(table, df, partition, dynamic)
 
@@ -98,21 +96,19 @@ class TableWriting(LoadedTable):
         append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
 
         `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) & pc.field("name").is_null()`. A row
-        for which it is NULL stays. Rows that others append meanwhile stay, too. Only files
-        that may have such rows are read, and only the columns that `where` names. Compactions leave deleted rows out.
+        for which it is NULL stays. Rows that others append meanwhile stay, too. Only files that may have such rows are
+        read, and only the columns that `where` names. Compactions leave deleted rows out.
 
         Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do not fit,
         `UnsupportedFeature` for other tables, `InvalidData` for a value that `where` cannot be computed for,
         `DeletedFiles` if others kept replacing the files, and the errors of reading and of `append`. Then no row was
-        deleted, except for `CommitUnknown`.
-        """
+        deleted, except for `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress)
         return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
     def new_commit(self, commit_user: str) -> TableCommit:
-        """A `TableCommit`, which commits files under this commit user, without Spark. Raises `InvalidOption`
-        for a user that is blank or not text, `UnsupportedFeature`."""
+        """A `TableCommit` under this user. Raises `InvalidOption` for a blank one, `UnsupportedFeature`."""
         self._given.text("commit_user", commit_user)
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())

@@ -1,8 +1,7 @@
 """The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`.
 
-This module imports neither click nor rich: `main` loads both, and each command loads the rest when it is
-called. Only `doctor` imports pyspark, and only to judge a changed schema.
-"""
+This module imports neither click nor rich: `main` loads both, and each command loads the rest when it is called. Only
+`doctor` imports pyspark, and only to judge a changed schema."""
 
 import sys
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command that `args` name (by default `sys.argv`), and ends the process with the command's exit
-    code (docs/cli.md)."""
+    """Runs the command that `args` name (by default `sys.argv`), and ends the process with its exit code."""
     watch_ctrl_c()
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")

@@ -1,7 +1,6 @@
 """The commands by name, completion for shells, and the exit of the process.
 
-A command's module is imported when the command is called, so that `--help` is quick.
-"""
+A command's module is imported when the command is called, so that `--help` is quick."""
 
 import difflib
 import importlib
@@ -77,8 +76,7 @@ class _Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
-        """Runs a command and ends the process with its exit code. On Ctrl-C it prints one line and ends with
-        130."""
+        """Runs a command and ends the process with its exit code. On Ctrl-C it prints one line and ends with 130."""
         instruction = os.environ.get(_COMPLETE)
         if instruction:
             sys.exit(self._complete(instruction))

@@ -1,8 +1,7 @@
 """What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line.
 
-A command is a function that takes a `Session` and the command's own options, and returns an `Answer`. It
-prints nothing itself.
-"""
+A command is a function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing
+itself."""
 
 import inspect
 import logging
@@ -107,9 +106,8 @@ def table_command(
 ) -> Callable[[CommandFunction], click.Command]:
     """Turns a function into a command. The function's docstring is the help text, followed by `example`.
 
-    `params` are the command's own click parameters, which are passed by name. `columns` are the columns of
-    the listing that it returns; users choose among them with `--columns`.
-    """
+    `params` are the command's own click parameters, which are passed by name. `columns` are the columns of the listing
+    that it returns; users choose among them with `--columns`."""
 
     def make(function: CommandFunction) -> click.Command:
         def callback(
@@ -179,8 +177,7 @@ def _failed(location: str, error: Exception) -> Answer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact. Of a list it needs to name only one, because messages often name just
-    the first."""
+    """Whether a message names the fact; of a list, one item is enough, because messages often name just the first."""
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 

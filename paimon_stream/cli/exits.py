@@ -1,5 +1,4 @@
-"""The exit codes, the code of each error, and the end of the process by Ctrl-C. The codes are public: `docs/cli.md`
-lists them."""
+"""The exit codes (public: `docs/cli.md` lists them), the code of each error, and the end of the process by Ctrl-C."""
 
 import os
 import signal
@@ -57,13 +56,12 @@ _handled = threading.Event()
 
 
 def watch_ctrl_c() -> None:
-    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended by itself.
-    That does no more harm than a kill. Must be called in the main thread.
+    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended by itself. That does
+    no more harm than a kill. Must be called in the main thread.
 
-    Python runs a signal's handler when the library returns to it, and a pool of threads is left when each of them
-    has its answer. A request to a store that accepts connections and never answers returns after many seconds. So
-    a thread of its own ends the process.
-    """
+    Python runs a signal's handler when the library returns to it, and a pool of threads is left when each of them has
+    its answer. A request to a store that accepts connections and never answers returns after many seconds. So a thread
+    of its own ends the process."""
     reads, writes = socket.socketpair()
     writes.setblocking(False)
     signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)

@@ -109,7 +109,6 @@ def stats(session: Session, snapshot: int | None) -> Answer:
 
 
 def _rows_of(found: Statistics) -> str:
-    """The rows as text. With a primary key these are the rows in the files, which may be more than the rows
-    of the table."""
+    """The rows as text. With a primary key these are the rows in the files, before readers merge them."""
     deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
     return f"{found.rows:,}{' in files, before they are merged by key' if found.primary_keys else ''}{deletes}"

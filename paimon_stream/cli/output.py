@@ -3,8 +3,7 @@
 Standard output gets the answer; standard error gets everything else.
 
 An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each row. Widths are
-terminal columns: a Chinese character takes two, a combining accent none.
-"""
+terminal columns: a Chinese character takes two, a combining accent none."""
 
 import json
 import sys
@@ -32,8 +31,7 @@ class Column(Generic[T]):
     `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for people, by
     default the key. `text` returns what people see, by default the value. A `number` is aligned to the right and has
     commas. An `ident` is a number that names something, such as a snapshot, and has no commas. `prose` may be broken
-    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it.
-    """
+    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it."""
 
     key: str
     value: Callable[[T], Any]
@@ -70,9 +68,8 @@ def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
 
 
 def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:
-    """The columns to show: those with these names, in this order, or without names all that are not extra. A
-    column has two names, its title and its key. The name `all` stands for all columns. Raises a usage error
-    for an unknown name."""
+    """The columns to show: those with these titles or keys, in this order; without names, all that are not extra. `all`
+    stands for all columns. Raises a usage error for an unknown name."""
     if names is None:
         return tuple(column for column in columns if not column.extra)
     known: Mapping[str, Column[T]] = {_folded(name): column for column in columns for name in (column.key, column.name)}
@@ -93,8 +90,7 @@ def _folded(name: str) -> str:
 
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
-    """A sentence, broken between words if it is wider than `width`. None means no limit. A name in it cannot
-    begin a line: its line ends are escaped."""
+    """A sentence, broken between words to fit `width` (None: no limit). A name cannot begin a line: it is escaped."""
     return (Text(line) for line in _broken(plain(sentence), width))
 
 
@@ -128,8 +124,7 @@ def listing_lines(listing: Listing[T], width: int | None, names: Sequence[str] |
 
 
 def _widths(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
-    """The width of each column of the table. Columns of prose become narrower if the table is too wide, but
-    stay readable. None if the table still does not fit."""
+    """The columns' widths. Prose becomes narrower if the table is too wide. None if the table still does not fit."""
     widths = [max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     if width is None:
         return widths
@@ -167,8 +162,7 @@ def _table(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: 
 
 
 def _broken(text: str, width: int | None) -> list[str]:
-    """The text in lines of at most this width, broken between words. A longer word, such as a path, stays
-    whole, so that it can be copied."""
+    """The text in lines of this width, broken between words. A longer word stays whole, so that it can be copied."""
     if width is None or cell_len(text) <= width:
         return [text]
     lines = [""]
@@ -194,8 +188,7 @@ Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs (`document`, which becomes JSON when it is shown), to people, and
-    by its exit code."""
+    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code."""
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
@@ -203,8 +196,7 @@ class Answer:
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
-    """Writes the answer to standard output, as one JSON document or as text. `columns` are the names of the
-    columns to show in listings."""
+    """Writes the answer to standard output, as a JSON document or as text with the columns of these names."""
     if as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
@@ -228,8 +220,7 @@ def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iter
 
 
 def _width(stream: TextIO) -> int | None:
-    """The width of the terminal in columns. None if the stream is not a terminal, because a file or a pipe
-    gets one line per row."""
+    """The terminal's width in columns. None if the stream is a file or a pipe, which gets one line per row."""
     return Console(file=stream).width if stream.isatty() else None
 
 

@@ -1,8 +1,7 @@
 """A partition as people read and type it: `dt=2026-11-21, hour=7`.
 
 What is shown can be typed again, and no two partitions look the same. A text with other characters than letters, digits
-and some signs is in double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes.
-"""
+and some signs is in double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes."""
 
 import json
 import unicodedata
@@ -27,8 +26,7 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(text: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for a text that is not a partition, and
-    for a column that comes twice."""
+    """The typed values by column; None for NULL. Raises a usage error for other texts and for a repeated column."""
     values: dict[str, str | None] = {}
     for name, value in _typed(text):
         if name in values:
@@ -55,8 +53,7 @@ def _is_simple(text: str) -> bool:
 
 
 def _quoted(char: str) -> str:
-    """One character inside quotes. A combining accent looks the same as an accent that is part of its letter,
-    so it is written as a number."""
+    """One character inside quotes. A combining accent is written as a number: it looks like a part of its letter."""
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char
     return json.dumps(char)[1:-1]

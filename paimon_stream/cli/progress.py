@@ -28,8 +28,7 @@ _SECONDS_BETWEEN_LINES: Final = 5.0
 
 @contextmanager
 def progress(console: Console | None = None) -> Iterator[Reporter]:
-    """A callable to which long work reports its progress. It shows the progress on the console, by default
-    standard error."""
+    """A callable that shows the progress of long work on the console, by default standard error."""
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
         lines = _PlainLines(system().clock)

@@ -46,8 +46,7 @@ def merged_columns(
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
-    """One value per key; `table` and `name` are for messages. Raises `InvalidData` if rows retract values and the
-    function cannot, and `NumericOverflow`."""
+    """One value per key. Raises `InvalidData` for retractions that the function cannot take, and `NumericOverflow`."""
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
@@ -155,8 +154,7 @@ def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.A
 
 
 def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products. A retracted value divides the product so far. NULL if a key has no value. Raises
-    `InvalidData` if a division is not possible."""
+    """Products; retractions divide. NULL if a key has no value. Raises `InvalidData` for an impossible division."""
     if pa.types.is_decimal128(column.type):
         return _products(column, actions, _DecimalArithmetic(table, name, column.type))
     if (actions.valid(column) & actions.retracts).any():

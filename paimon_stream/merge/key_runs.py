@@ -1,8 +1,7 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are equal in all of these,
 the row that was given first comes last and so wins (semantics.md §6.4).
 
-*Row actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows").
-"""
+*Row actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows")."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,8 +87,7 @@ class KeyRuns:
         return KeyRuns(order, starts, self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
-        """Without the rows that are on a level from 1 on, but not on the lowest such level of their key.
-        `levels` are those of the table's rows."""
+        """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels` has one per row."""
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
 

@@ -1,7 +1,6 @@
 """listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
 
-Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted).
-"""
+Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,7 @@ from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
     """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty.
 
-    With `distinct`, the first text stays as it is. Of the other texts, only parts that are new are added.
-    """
+    With `distinct`, the first text stays as it is. Of the other texts, only parts that are new are added."""
     actions = actions.since_set
     runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)
@@ -223,8 +221,7 @@ def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Fla
 
 
 def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """An order in which the equal elements of one owner are together, in their own order, and the places
-    where such runs begin."""
+    """An order that puts equal elements of one owner together, in their own order; and where such runs begin."""
     order = np.lexsort((numbers, owner))
     return order, run_starts([owner[order], numbers[order]])
 

@@ -1,9 +1,8 @@
 """Orders rows as Java does: turns a column into numbers that sort as its values do, and finds runs of equal keys.
 
-Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant;
-false comes before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes
-before all values, also in descending order (semantics.md §6.4).
-"""
+Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant; false comes
+before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes before all values, also in
+descending order (semantics.md §6.4)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,8 +41,7 @@ def nulls(column: pa.Array) -> Flags | None:
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
-    """Arrays of numbers that order rows as the column does if they are compared one array after the other. Raises
-    `UnsupportedFeature` for nested types."""
+    """Arrays that, compared one by one, order rows as the column does. Raises `UnsupportedFeature` for nested types."""
     null = nulls(column)
     parts = _parts(column, exact=False)
     if descending:
@@ -56,8 +54,7 @@ def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
 
 
 def ranks(column: pa.Array) -> Ints:
-    """One number per row that orders rows as the column does. Equal values have equal numbers. For NULL, the
-    number has no meaning."""
+    """One number per row, in the order of the column; equal if the values are. For NULL, it has no meaning."""
     parts = _parts(column, exact=True)
     if len(parts) == 1 and parts[0].dtype != np.uint64:
         return parts[0].astype(np.int64)
@@ -87,8 +84,7 @@ def run_starts(parts: Sequence[Part]) -> Ints:
 
 
 def _parts(column: pa.Array, exact: bool) -> list[Part]:
-    """New arrays of integers. For NULL they may hold anything. With `exact`, -0.0 is smaller than 0.0, as
-    `max` and `min` require."""
+    """New arrays of integers, with anything for NULL. With `exact`, -0.0 is below 0.0, as `max` and `min` require."""
     type_ = column.type
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]

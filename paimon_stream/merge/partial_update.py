@@ -1,6 +1,5 @@
 """The merge engine partial-update: values that are not NULL replace earlier values, column by column or sequence group
-by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows").
-"""
+by sequence group (semantics.md §6.5; docs/architecture.md, "Merging rows")."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -71,8 +70,7 @@ def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
-    """Whether a row is not older than what its key holds. The key holds the newest earlier row since the last
-    row that replaced the whole row."""
+    """Whether a row is not older than the newest earlier row of its key since the last that replaced the whole row."""
     begins = resets.copy()
     begins[runs.starts] = True
     stretch = np.cumsum(begins) * (len(resets) + 1)
@@ -119,8 +117,7 @@ class _Changes:
         return RowActions(self._doubled, codes)
 
     def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
-        """The row actions for columns with a function, and for those without. Older rows do not change the
-        columns without a function."""
+        """The row actions for columns with a function, and for those without, which older rows do not change."""
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts

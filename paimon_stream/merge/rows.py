@@ -2,8 +2,7 @@
 does so for a compaction that looks up older values, or that writes a changelog (compaction.md §6-§8).
 
 docs/architecture.md ("Merging rows") says what becomes of a single row, and what the rows of higher levels are for.
-With deletion vectors, rows that were looked up are to be marked.
-"""
+With deletion vectors, rows that were looked up are to be marked."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,8 +37,7 @@ def merge_rows(
     levels); else the key is left out. `levels` are those of the rows' files, needed by a spec with `lookup`; without
     them all are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
 
-    Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
-    """
+    Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept."""
     table = one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
@@ -136,12 +134,10 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
 class Comparison:
     """How rows are merged onto `level` and compared with what was before.
 
-    With `looks_up`, rows of higher levels are there to be looked up, and the engine also merges a key that
-    has one row, as in Java. The rows on the lowest level from `known` on are what was before; a key without a
-    row below that level has not changed. `compared` are the columns that must differ for an update to be one;
-    None: every update counts. Without `logs`, there is no changelog. With `marks`, the rows that were looked up are to
-    be marked as deleted.
-    """
+    With `looks_up`, rows of higher levels are there to be looked up, and the engine also merges a key that has one row,
+    as in Java. The rows on the lowest level from `known` on are what was before; a key without a row below that level
+    has not changed. `compared` are the columns that must differ for an update to be one; None: every update counts.
+    Without `logs`, there is no changelog. With `marks`, the rows that were looked up are to be marked as deleted."""
 
     spec: MergeSpec
     level: int

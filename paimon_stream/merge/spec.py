@@ -1,8 +1,7 @@
 """How rows of one key are merged: reads and checks a table's options (semantics.md §6.5).
 
 A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options that
-contradict each other, and functions that this release does not have, are refused here, before any row is read.
-"""
+contradict each other, and functions that this release does not have, are refused here, before any row is read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,14 +59,12 @@ class MergeSpec:
 
     @classmethod
     def of(cls, schema: TableSchema, options: opt.Options, *, table: str = "the table") -> "MergeSpec":
-        """The spec of a table with these options; `table` is for messages. Raises `InvalidOption` for options that
-        contradict each other or the columns, and `UnsupportedFeature` for an engine or function that this release does
-        not have."""
+        """The spec of a table with these options. Raises `InvalidOption` for options that contradict each other or the
+        columns, and `UnsupportedFeature` for an engine or function that this release does not have."""
         return _Reading(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, followed by those that are needed to merge them: the keys, the sequence fields, and
-        the ordering columns of their sequence groups."""
+        """These columns, then those that merging them needs: keys, sequence fields, ordering columns of groups."""
         wanted = dict.fromkeys(columns)
         wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
         groups = {rule.group for name in wanted if (rule := self.rules.get(name)) and rule.group is not None}

@@ -13,8 +13,7 @@ LOGGER_NAME: Final = "paimon_stream"
 _LOG = logging.getLogger(__name__)
 
 Reporter = Callable[[CommitReport], object]
-"""Is called once per batch after its commit, on the driver, in the thread that committed. Also for empty
-batches and for those that an earlier run committed."""
+"""Called once per batch after its commit, in the driver's thread that committed; also for empty and replayed ones."""
 
 
 def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
@@ -39,8 +38,7 @@ def log_report(report: CommitReport) -> None:
     The text is for people. Programs read the record's attributes, which are API: `paimon_table`, `paimon_user`,
     `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none), `paimon_attempts`, `paimon_rows`,
     `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together), `paimon_phases` (milliseconds by phase),
-    `paimon_reused`, and for object stores `paimon_requests` (by kind) and `paimon_trips`.
-    """
+    `paimon_reused`, and for object stores `paimon_requests` (by kind) and `paimon_trips`."""
     logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", _line(report), extra=_extra(report))

@@ -1,9 +1,8 @@
 """Checks the arguments of public calls: a value of a wrong type ends in one error, before anything is done.
 
-Each error names the table, the argument and what it may be. The numbers and flags of numpy, such as pandas
-gives, are accepted, and returned as `int` and `bool`, so that they can be stored as JSON. Sequences and
-mappings are copied: an iterator is taken once, and a dict that the caller changes later has no effect.
-"""
+Each error names the table, the argument and what it may be. The numbers and flags of numpy, such as pandas gives, are
+accepted, and returned as `int` and `bool`, so that they can be stored as JSON. Sequences and mappings are copied: an
+iterator is taken once, and a dict that the caller changes later has no effect."""
 
 import math
 import operator
@@ -27,8 +26,7 @@ _LEFT_OUT: Final = ("", ", or leave it out")
 class Arguments:
     """Checks the arguments of one call that concerns the table at this location.
 
-    Each method takes the argument's name and value. None is accepted if `optional` is true. Raises `InvalidOption`.
-    """
+    Each method takes the argument's name and value. None is accepted if `optional` is true. Raises `InvalidOption`."""
 
     def __init__(self, table: str) -> None:
         self._table = table

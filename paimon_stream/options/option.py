@@ -1,5 +1,4 @@
-"""What an option is, how its text becomes a value, and the options in force. Everything else reads options by
-`Options`."""
+"""What an option is, how its text becomes a value, and the options in force (`Options`)."""
 
 import datetime as dt
 import re
@@ -186,8 +185,8 @@ _MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not
 
 
 def time_form(value: str) -> re.Pattern[str]:
-    """A pattern of Java's `DateTimeFormatter`, such as `yyyyMMdd[ HH:mm]`. Each letter is a group of the result; Y is
-    a year of two digits."""
+    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Each letter is a group; Y is a year of 2
+    digits."""
     if value.count("[") > _MOST_SECTIONS:
         raise ValueError(f"it has more than {_MOST_SECTIONS} sections in [ ]")
     try:
@@ -213,10 +212,9 @@ def _part_of_form(token: re.Match[str]) -> str:
 class Options(Mapping[str, str]):
     """The options in force: a table's options, overridden by those of one writer.
 
-    Keys are looked up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is
-    the text of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is
-    the table's location, for messages.
-    """
+    Keys are looked up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the text
+    of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's
+    location, for messages."""
 
     __slots__ = ("_location", "_raw")
 
@@ -227,8 +225,7 @@ class Options(Mapping[str, str]):
         self._raw = {**lowered(table), **lowered(overrides or {})}
 
     def value(self, option: Option[T]) -> T:
-        """The typed value, or the default. Raises `InvalidOption` if the text does not parse, or if the
-        option is not set and has no default (call `is_set` first)."""
+        """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is no value."""
         raw = self._text(option)
         if raw is None:
             raise self._invalid(f"Option {option.key!r} is needed, but it is not set.", option=option.key)

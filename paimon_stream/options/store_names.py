@@ -1,8 +1,7 @@
 """Finds the storage option that a name means, and whether it is secret.
 
-A name is looked up by its folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its
-store. So `s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name.
-"""
+A name is looked up by its folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its store. So
+`s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,8 +37,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, StoreOption]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The option of a name. If one source has several names of it, the one of the lowest rank counts.
-    `inverse` says that the name means the opposite."""
+    """What a name means. Of several names in one source, the lowest `rank` counts. `inverse`: it means the opposite."""
 
     option: StoreOption
     rank: int
@@ -49,9 +47,8 @@ class Found:
 def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
     """The option that a name means for a store of this kind; None if there is none.
 
-    `owners` are the bucket, or the hosts of the account and its container. Hadoop's names may end with a
-    host, or begin with a bucket; those of other owners mean nothing here.
-    """
+    `owners` are the bucket, or the hosts of the account and its container. Hadoop's names may end with a host, or begin
+    with a bucket; those of other owners mean nothing here."""
     folded = folded_name(kind, name)
     own = _without_owner(kind, folded, owners)
     option = _BY_NAME[kind].get(own)
@@ -63,8 +60,7 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | No
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """Why a known name is refused, and what to do; None if it is not known to be refused. `owners` are as for
-    `store_option`."""
+    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for `store_option`."""
     return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
 
 

@@ -1,9 +1,8 @@
 """The storage options of object stores, declared once: names, what they set, and which are secret.
 
-The first name of an option is the one that `docs/stores.md` recommends; the others are those of Paimon,
-Hadoop, delta-rs and pyiceberg. Names that differ only in case, in `-`, `_` and `.`, or in the prefix of their
-store are one name, and only one of them is listed: `store_names` looks them up.
-"""
+The first name of an option is the one that `docs/stores.md` recommends; the others are those of Paimon, Hadoop,
+delta-rs and pyiceberg. Names that differ only in case, in `-`, `_` and `.`, or in the prefix of their store are one
+name, and only one of them is listed: `store_names` looks them up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from typing import Final
 class StoreOption:
     """One storage option. `key` is the key of obstore, or a word of this package that becomes such keys.
 
-    `inverse` are names that mean the opposite. `switch` says that the value is true or false. Options of one
-    `login` are taken from one source only: a key of one and a token of another source fit nobody. The
-    variables of the `environment` are read on the driver.
-    """
+    `inverse` are names that mean the opposite. `switch` says that the value is true or false. Options of one `login`
+    are taken from one source only: a key of one and a token of another source fit nobody. The variables of the
+    `environment` are read on the driver."""
 
     key: str
     names: tuple[str, ...]

@@ -74,9 +74,8 @@ def _member(type_: DataType, id_: int) -> DataField | None:
 
 
 def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
-    """The array in `target`'s Arrow type. Its Arrow type may be any that the file format gives for `source`. `column`
-    is its name, for messages. Raises `FormatError` for an array that does not hold `source`, `InvalidData` for text
-    that is not UTF-8, which Java writes (tried on 1.4.2)."""
+    """The array in `target`'s Arrow type, from any type that the file format gives for `source`. `column` is its name.
+    Raises `FormatError` if it does not hold `source`, `InvalidData` for text that is not UTF-8, which Java writes."""
     if not target.is_nested:
         values = leaf(array, source)
         if target.is_string and (source.is_string or source.is_binary):
@@ -146,8 +145,7 @@ def _misfit(array: pa.Array, type_: DataType) -> FormatError:
 
 
 def normalize(array: pa.Array, type_: DataType) -> pa.Array:
-    """The `Leaf` for Arrow arrays that hold values of `type_` in any width, unit and encoding. Raises `FormatError` for
-    arrays that hold something else."""
+    """The `Leaf` for arrays that hold `type_` in any width, unit and encoding. Raises `FormatError` for others."""
     wanted = arrow_type(type_)
     if array.type.equals(wanted):
         return array
@@ -236,8 +234,7 @@ def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def moments(seconds: Longs, nanos: Longs, unit: str) -> Longs:
-    """Epoch seconds and nanoseconds after them as numbers of this unit. Digits that it cannot hold are dropped. Raises
-    `OverflowError` for a value that nanoseconds cannot hold."""
+    """Epoch seconds and nanoseconds, cut to numbers of this unit. Raises `OverflowError` beyond Arrow's nanoseconds."""
     if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
     made: Longs = seconds * PER_SECOND[unit] + nanos // (PER_SECOND["ns"] // PER_SECOND[unit])

@@ -1,9 +1,8 @@
 """Which files of a primary-key bucket are merged with each other, and in what order.
 
-A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections.
-A section of one file has each key once, so it is read without merging. Within a section, files whose ranges
-follow one another form a *run*, so that there are as few sorted inputs as possible.
-"""
+A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections. A section
+of one file has each key once, so it is read without merging. Within a section, files whose ranges follow one another
+form a *run*, so that there are as few sorted inputs as possible."""
 
 import heapq
 import math
@@ -28,9 +27,8 @@ _NAN: Final = (1, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Files that are merged together, as runs of files in key order. `ages` gives each file's position in the
-    order of commits, the oldest first. `beside` are runs of higher levels, in which a compaction looks up the
-    keys of the others."""
+    """Files that are merged together, as runs in key order. `ages` is each file's place in the order of commits, oldest
+    first. `beside` are runs of higher levels, in which a compaction looks up the keys of the others."""
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
@@ -100,8 +98,7 @@ def with_older(
 
 
 def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
-    """Builds the runs: a file is added to the run that ends first if it begins after that end, else it starts
-    a new run."""
+    """Builds the runs: a file joins the run that ends first if it begins after that end, else it starts a new run."""
     ticket = count()
     runs: list[tuple[Key, int, list[ManifestEntry]]] = []
     for least, most, _, entry in ranges:

@@ -1,7 +1,5 @@
-"""Merge on read: the sorted files of a section are merged a few rows of each at a time (docs/architecture.md, "Merging
-rows"). If a section has more than `MOST_RUNS`, its files of level 0 are first put together into longer runs
-(compaction.md RC5.3).
-"""
+"""Merge on read: merges the sorted files of a section piece by piece (docs/architecture.md, "Merging rows"). With more
+than `MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md RC5.3)."""
 
 import os
 import tempfile
@@ -64,9 +62,8 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece is first.
 
-    `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
-    for a file that is not sorted by key, `StorageError` for a temporary file that cannot be written.
-    """
+    `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError` for a file
+    that is not sorted by key, `StorageError` for a temporary file that cannot be written."""
     least, most, together = PIECE_ROWS
     several = min(len(section.runs), MOST_RUNS) + len(section.beside)
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
@@ -95,8 +92,7 @@ def reading_order(section: Section) -> list[ManifestEntry]:
 
 
 def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()) -> Iterator[list[Piece]]:
-    """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end. Rows of
-    `beside` are left out where the runs have none."""
+    """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the runs have some."""
     runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
         beside = [run for run in beside if run.fill()]

@@ -1,7 +1,5 @@
-"""The metadata of an ORC file: types, stripes, statistics, streams, the writer's time zone. It is just enough to find
-where timestamps are stored (ORC specification v1, https://orc.apache.org/specification; docs/architecture.md, "ORC
-timestamps").
-"""
+"""The metadata of an ORC file, as far as it is needed to find its timestamps (ORC specification v1,
+https://orc.apache.org/specification; docs/architecture.md, "ORC timestamps")."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,8 +60,7 @@ class StripeFooter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcFooter:
-    """The types by column number (0 is the row itself), the stripes, and the smallest and largest value of
-    each timestamp column with statistics, in milliseconds."""
+    """Types by column number (0 is the row), stripes, and the bounds of timestamp columns in milliseconds."""
 
     types: tuple[OrcType, ...]
     stripes: tuple[OrcStripe, ...]
@@ -171,8 +168,7 @@ def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> byte
 
 
 def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
-    """Joins the chunks of a stream or footer, `most` bytes together. Each has a header with its length and
-    whether it is compressed. Raises `FormatError`."""
+    """Joins a stream's or footer's chunks, whose headers give length and compression. Raises `FormatError`."""
     if codec == "null":
         return data
     parts, at = [], 0

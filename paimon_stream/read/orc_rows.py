@@ -43,13 +43,12 @@ _MODELS: Final = range(2009, 2037)
 
 
 def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was
-    written with. One stripe is in memory at a time.
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
+    One stripe is in memory at a time.
 
-    `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC
-    as if it were the wall clock of its own zone, which the stripe names; here it becomes the true instant
-    again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file.
-    """
+    `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC as if it
+    were the wall clock of its own zone, which the stripe names; here it becomes the true instant again. Raises
+    `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file."""
     footer = OrcFooter.read(source)
     columns = {one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()}
     by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]
@@ -260,8 +259,8 @@ def _wrapped(number: int) -> int:
 
 
 def _wall_clock(column: pa.Array, zone: str) -> pa.Array:
-    """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone. Raises
-    `pyarrow.ArrowInvalid` for an unknown zone."""
+    """Timestamps in UTC as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid` for no known
+    zone."""
     per_second = PER_SECOND[column.type.unit]
     numbers = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + _offsets(np.floor_divide(numbers, per_second), zone) * per_second

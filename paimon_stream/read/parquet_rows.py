@@ -1,6 +1,4 @@
-"""Parquet files, batch by batch (format.md §7.4). docs/architecture.md ("Parquet files") says why INT96 timestamps are
-decoded here.
-"""
+"""Parquet files, batch by batch (format.md §7.4; for INT96 see docs/architecture.md, "Parquet files")."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -58,8 +56,7 @@ def _buffered(source: Any, columns: int, batch_rows: int) -> int:
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
-    """How many rows of a row group make a batch: as its size shows, or its first rows if a large value of a dictionary
-    may be in many rows."""
+    """How many rows of a row group make a batch, by its size, or by its first rows if a large value may repeat."""
     group = file.metadata.row_group(number)
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
     if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
@@ -88,8 +85,7 @@ def _with_int96(path: str) -> Leaf:
 
 
 def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
-    """INT96 values, given as twelve bytes each, as timestamps in this unit, without time zone. Raises what `moments`
-    raises."""
+    """INT96 values (twelve bytes each) as timestamps in this unit, without zone. Raises what `moments` raises."""
     raw = array.buffers()[1]
     if raw is None:
         return pa.nulls(len(array), pa.timestamp(unit))

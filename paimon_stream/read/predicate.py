@@ -1,8 +1,7 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
 
 An expression cannot be looked into. What is known of rows is told to Arrow as the guarantee of a dataset's fragment,
-and Arrow says in which fragments no row can fulfil the condition (docs/architecture.md, "Conditions").
-"""
+and Arrow says in which fragments no row can fulfil the condition (docs/architecture.md, "Conditions")."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,8 +36,7 @@ Known = tuple[Mapping[str, ColumnStats], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition that fits a table's columns. A row for which it is NULL does not fulfil it. `columns` are those
-    that it reads; one at least."""
+    """A condition that fits a table's columns, of which it reads at least one. NULL does not fulfil it."""
 
     where: pc.Expression
     columns: tuple[DataField, ...]
@@ -95,8 +93,7 @@ class Predicate:
         return rows if len(found) == rows.num_rows else rows.take(pa.array(np.sort(found)))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
-        """Which rows fulfil it, ascending. `rows` have the columns. Raises `pyarrow.ArrowException` for a value that
-        the condition cannot be computed for."""
+        """The rows that fulfil it, ascending. Raises `pyarrow.ArrowException` if it cannot be computed for a value."""
         numbered = pa.Table.from_batches([rows]).append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
         found: Positions = numbered.filter(self.where).column(_POSITION).to_numpy()
         return found

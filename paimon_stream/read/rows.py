@@ -1,7 +1,6 @@
 """The rows of a scan: one file after the other, each as batches of the wanted columns.
 
-Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks.
-"""
+Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,8 +112,7 @@ def section_batches(
 def section_changes(
     scan: Scan, wanted: Iterable[Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The same, compared with what was before. The second table of each pair is the changelog. Rows to be marked are
-    marked in the scan when their section ends."""
+    """The same, with the changelog second in each pair. Marks rows in the scan when their section ends."""
     columns = list(range(len(scan.columns) + 2))
 
     def merge(pieces: Sequence[Piece]) -> Changes:
@@ -211,8 +209,7 @@ class _Reader:
         )
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
-        as in Java."""
+        """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come from the manifest."""
         path = entry.file.external_path or f"{self._scan.table.location}/{self._scan.table.layout.file_of(entry)}"
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)

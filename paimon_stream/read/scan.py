@@ -1,5 +1,4 @@
-"""Decides which snapshot, columns and files a read covers, and refuses what this release does not read before
-the read begins."""
+"""Decides which snapshot, columns and files a read covers, and refuses at once what this release does not read."""
 
 import difflib
 from bisect import bisect_right
@@ -68,10 +67,9 @@ def plan_scan(
     also files that readers do not see before a compaction. `filter` is a condition on rows; partitions and files
     without such rows are left out (docs/architecture.md, "Conditions").
 
-    Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a
-    snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
-    `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`, `StorageError`.
-    """
+    Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a snapshot or tag
+    that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values, `InvalidOption` for two
+    of snapshot, tag and timestamp, `CorruptMetadata`, `StorageError`."""
     _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
     schema = table.schema

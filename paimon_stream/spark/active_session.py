@@ -29,8 +29,7 @@ def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
-    """The options of a catalog: those that are given, or those of the catalog of that name in a Spark session, by
-    default the active one. Raises `InvalidOption`."""
+    """The given options of a catalog, or those of the one of this name in Spark's session. Raises `InvalidOption`."""
     if not isinstance(catalog, str):
         return Arguments("The catalog").mapping("catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True)
     session, prefix, found = session or _session(), f"spark.sql.catalog.{catalog}.", dict[str, str]()

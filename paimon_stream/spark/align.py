@@ -1,9 +1,8 @@
 """How the columns of a DataFrame become those of a table.
 
-Columns, and members of structs at any depth, match by name according to `spark.sql.caseSensitive`. Columns
-that the DataFrame lacks get their default when rows are written, or are NULL if that is allowed
-(semantics.md R12.2). Types are converted only by up-casts.
-"""
+Columns, and members of structs at any depth, match by name according to `spark.sql.caseSensitive`. Columns that the
+DataFrame lacks get their default when rows are written, or are NULL if that is allowed (semantics.md R12.2). Types are
+converted only by up-casts."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -55,11 +54,10 @@ def align(
 ) -> Alignment:
     """How a DataFrame with this schema is written to the table.
 
-    A column that the DataFrame lacks gets its default. With `missing_are_null`, a nullable column without a
-    default is NULL (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises
-    `IncompatibleSchema`, with all reasons in one message: a missing column, a column that the table does not
-    have, an ambiguous name, or a type whose conversion could lose values.
-    """
+    A column that the DataFrame lacks gets its default. With `missing_are_null`, a nullable column without a default is
+    NULL (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises `IncompatibleSchema`, with
+    all reasons in one message: a missing column, a column that the table does not have, an ambiguous name, or a type
+    whose conversion could lose values."""
     judge = _Judge(fold_of(case_sensitive), missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
@@ -173,9 +171,8 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
     """The DataFrame, lazily, with exactly the table's columns followed by `others`.
 
-    A DataFrame that has them already is returned unchanged, because Spark would analyse the same selection
-    again for every batch.
-    """
+    A DataFrame that has them already is returned unchanged, because Spark would analyse the same selection again for
+    every batch."""
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
@@ -216,8 +213,7 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
     """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
 
     In other columns that happens when rows are written. In a key column it must happen earlier, because the key decides
-    to which task a row is moved and how rows are sorted.
-    """
+    to which task a row is moved and how rows are sorted."""
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
         one = schema.field(name)
@@ -229,8 +225,7 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def literal(type_: DataType, value: pa.Scalar) -> Column:
-    """The value as a column. Timestamps, dates and decimals are passed as text, so that no time zone and no
-    rounding changes them."""
+    """The value as a column; timestamps, dates and decimals go as text, which no time zone or rounding changes."""
     plain: Any = None
     if value.is_valid:
         target = value.type

@@ -1,9 +1,8 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot.
 
-The order matters. First the writer is identified. The batch is judged before any work. One Spark action
-writes the rows. Only then is anything published (exactly-once.md). `stream/writer.py` judges and publishes;
-this module has the parts that need Spark.
-"""
+The order matters. First the writer is identified. The batch is judged before any work. One Spark action writes the
+rows. Only then is anything published (exactly-once.md). `stream/writer.py` judges and publishes; this module has the
+parts that need Spark."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -198,8 +197,7 @@ class Runs:
         return report
 
     def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: Run) -> tuple[CommitMessage, ...]:
-        """Writes the rows of the batch. Nothing is published except, if that is allowed, the schema that the
-        rows need."""
+        """Writes the rows of the batch. Publishes nothing, except the schema that they need if that is allowed."""
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)

@@ -1,9 +1,8 @@
 """What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state.
 
-The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage,
-no permission, a format of a later Spark), the functions return None, and the sink uses the table alone. In an
-object store it is read with the storage options of the sink, as far as they are for such a store.
-"""
+The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage, no
+permission, a format of a later Spark), the functions return None, and the sink uses the table alone. In an object store
+it is read with the storage options of the sink, as far as they are for such a store."""
 
 import hashlib
 import logging
@@ -136,8 +135,7 @@ class Checkpoint:
         return None if data is None else hashlib.sha256(data).hexdigest()
 
     def watermark(self, batch_id: int) -> int | None:
-        """The event-time watermark of the batch in epoch milliseconds; None if there is none
-        (semantics.md §1.5: Spark then writes 0)."""
+        """The watermark in epoch milliseconds; None if there is none, for which Spark writes 0 (semantics.md §1.5)."""
         found = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
         return found if isinstance(found, int) and found > 0 else None
 
@@ -191,9 +189,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
 
-    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The
-    options are those of the table's storage; a checkpoint in an object store uses those that it knows.
-    """
+    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are
+    those of the table's storage; a checkpoint in an object store uses those that it knows."""
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         return Checkpoint(root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark))
@@ -207,8 +204,7 @@ def open_checkpoint(
 
 
 def _store(location: str, options: Mapping[str, str], spark: Callable[[], Mapping[str, str]] | None) -> Storage | None:
-    """The storage of a checkpoint in an object store; None if it cannot be read, so that not every batch
-    waits for a store that does not answer."""
+    """The object store of a checkpoint; None if it cannot be read, so that later batches do not wait for it."""
     try:
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)
         storage.exists("metadata")
@@ -219,8 +215,7 @@ def _store(location: str, options: Mapping[str, str], spark: Callable[[], Mappin
 
 
 def _content(storage: Storage, path: str) -> bytes:
-    """The content of a file; empty if it is missing, or too large to be what it should be. Raises
-    `StorageError` if it may be there and cannot be read now."""
+    """The content of a file; empty if it is missing or too large. Raises `StorageError` if it cannot be read now."""
     try:
         return storage.read(path, MOST_JSON)
     except (NotFound, CorruptMetadata):

@@ -1,8 +1,7 @@
 """Compacts on Spark's executors: each unit is a Spark job with one task.
 
 So the driver publishes the units that are done, whatever the others do, and Spark tries each one again by itself. Only
-`at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most.
-"""
+`at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,13 +52,11 @@ class SparkExecutors:
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and if
-        it does not pay."""
+        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver is as quick."""
         return 0 if is_local(self._context.master) or not pays([one.size for one in units]) else self.cores()
 
     def cores(self) -> int:
-        """How many tasks run at once. If Spark adds executors as it needs them, it needs to see more tasks
-        than cores."""
+        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than cores."""
         grows = self._context.getConf().get(_GROWS, "false") == "true"
         return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
 
@@ -83,6 +80,5 @@ class SparkExecutors:
 
 
 def pays(sizes: Sequence[int]) -> bool:
-    """Whether units of these sizes, in bytes, are worth as many Spark jobs. A job costs 0.2 seconds of CPU, in
-    which a thread rewrites 8 MiB (docs/compaction.md)."""
+    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB does."""
     return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)

@@ -1,9 +1,8 @@
 """Reads from Spark's configuration where its object stores are, and by which credentials.
 
-On the driver, that is the Hadoop configuration by which Spark itself reads and writes:
-`spark.hadoop.fs.s3a.*`, and what was set for the session. Values that nobody set are Hadoop's defaults, and
-are left out. On Spark Connect there is no JVM in reach, and the session's own settings are read.
-"""
+On the driver, that is the Hadoop configuration by which Spark itself reads and writes: `spark.hadoop.fs.s3a.*`, and
+what was set for the session. Values that nobody set are Hadoop's defaults, and are left out. On Spark Connect there is
+no JVM in reach, and the session's own settings are read."""
 
 import json
 import logging
@@ -24,8 +23,7 @@ _PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def hadoop_options(session: Any) -> Mapping[str, str]:
-    """The options of object stores that the session has, under Hadoop's names; empty if it cannot be asked.
-    The values hold secrets."""
+    """The session's options of object stores under Hadoop's names, with secrets; empty if it cannot be asked."""
     try:
         with unlogged():
             if hasattr(session, "_jsparkSession"):
@@ -56,8 +54,7 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Drops what py4j logs in this thread: answers hold Spark's credentials, and pickled tasks hold those of
-    their storage."""
+    """Drops what py4j logs in this thread: answers and pickled tasks hold credentials of Spark and of the storage."""
     here = threading.get_ident()
 
     def is_of_another_thread(record: logging.LogRecord) -> bool:

@@ -31,14 +31,12 @@ _STATEFUL: Final = (
 """The class of all physical operators with state: in Spark 3.5 and 4.0, and in later versions."""
 
 _HOLDERS: Final = {"AdaptiveSparkPlan": "inputPlan", "ReusedExchange": "child", "QueryStage": "plan"}
-"""Operators that hold another operator which is not among their children: the end of the operator's name, and
-the method that returns the inner operator."""
+"""Operators that hold another one, not as a child: how their names end, and the method that returns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """The known facts about the running query. Unknown facts are None. `output_mode` is `append`, `update`
-    or `complete`."""
+    """The known facts about the query; None if unknown. `output_mode` is `append`, `update` or `complete`."""
 
     query_id: str | None = None
     run_id: str | None = None
@@ -61,12 +59,11 @@ def observe_query(
 ) -> QueryFacts:
     """The facts about the query of this batch.
 
-    `checkpoint` is the location that the user gives for its checkpoint. `last` is the result for an earlier
-    batch with the same `checkpoint`. It stays true during one run of a query, and saves a dozen calls to
-    Spark. `opened` opens a checkpoint at a location.
+    `checkpoint` is the location that the user gives for its checkpoint. `last` is the result for an earlier batch with
+    the same `checkpoint`. It stays true during one run of a query, and saves a dozen calls to Spark. `opened` opens a
+    checkpoint at a location.
 
-    Raises `InvalidOption` if the checkpoint provably belongs to another query.
-    """
+    Raises `InvalidOption` if the checkpoint provably belongs to another query."""
     if last is not None and _is_of_run(frame, last):
         return last
     given = None if checkpoint is None else opened(checkpoint)
@@ -83,8 +80,7 @@ def observe_query(
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is of the same run. If the user sets a job group, it differs from the run id of the
-    query, and Spark is asked again."""
+    """Whether the batch is known to be of the same run; it is not if the user's job group hides the run id."""
     if is_connect(frame) or facts.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
@@ -93,9 +89,8 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query. From Spark 4.3 on, the session of the
-    batch is a clone that sees no query. Then neither the only query nor its run can be found. On Connect, a batch
-    function runs in a process of its own for one run."""
+    """The facts from the checkpoint's metadata, or from the only running query. That is not found from Spark 4.3 on:
+    the batch's session is a clone without queries. On Connect, each run of a batch function has its own process."""
     wanted = None if given is None else given.query_id()
     try:
         active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]
@@ -149,8 +144,7 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the given one, or one made of the query id and the sink's name. Raises `IdentityUnknown`, before
-    anything is written, if neither is known."""
+    """The commit user: the given one, or one of query id and sink name. Raises `IdentityUnknown` without both."""
     if given is not None:
         return given
     if facts.query_id is None:
@@ -168,8 +162,7 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
     """Whether the query has state stores, which must then see every batch exactly once; None if that is not known.
 
     It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
-    once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator.
-    """
+    once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator."""
     planned = _plans_state(frame, facts)
     kept = None if facts.checkpoint is None else facts.checkpoint.has_state()
     if planned or kept:
@@ -191,8 +184,7 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _has_state(frame: DataFrame, plan: Any) -> bool:
-    """Whether the plan has an operator with state at any depth. Its text is not reliable, because Spark
-    truncates it."""
+    """Whether the plan has an operator with state at any depth. Its text does not tell: Spark truncates it."""
     session: Any = frame.sparkSession
     loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     stateful = _loaded(session, loader)
@@ -211,8 +203,7 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 
 
 def _loaded(session: Any, loader: Any) -> Any:
-    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if this Spark does not have any of
-    the known names."""
+    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if it has none of the known names."""
     earlier, later = _STATEFUL
     try:
         return session._jvm.java.lang.Class.forName(earlier, False, loader)

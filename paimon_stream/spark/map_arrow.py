@@ -1,7 +1,6 @@
 """`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM.
 
-The size of a row as Arrow has a part that the column types fix. The rest is a Spark expression.
-"""
+The size of a row as Arrow has a part that the column types fix. The rest is a Spark expression."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,8 +35,7 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
     """The rows that the task makes of the frame's rows, partition by partition.
 
     PySpark parses each column name as an expression: a dot is the path into a struct, and a backtick is a syntax error.
-    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets their original names.
-    """
+    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets their original names."""
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
         task = partial(with_names, task, names)
@@ -54,10 +52,9 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     the time to move rows to Python, and only the largest possible value switches it off (docs/performance.md). Without
     the limit, and on Spark 3.5, which does not have it, the number of rows in a batch is limited instead.
 
-    In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch write
-    changes the user's own session and then restores it; on Spark 4 it does so only if rows are known to be
-    narrow. On Connect nothing is changed, because the session may be the user's, with other work in it.
-    """
+    In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch write changes the
+    user's own session and then restores it; on Spark 4 it does so only if rows are known to be narrow. On Connect
+    nothing is changed, because the session may be the user's, with other work in it."""
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
         return

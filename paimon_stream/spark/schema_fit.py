@@ -1,8 +1,7 @@
 """Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows.
 
-Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The
-new schema is published before the rows, so every reader of these rows finds it (semantics.md §12).
-"""
+Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The new schema
+is published before the rows, so every reader of these rows finds it (semantics.md §12)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,12 +27,11 @@ Evolve = Callable[[Merge], Table]
 def fit_rows(frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None) -> tuple[Table, DataFrame]:
     """The table, and the rows, lazily, in exactly the table's columns.
 
-    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and
-    types. The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
+    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and types.
+    The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
     `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch writes.
 
-    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises.
-    """
+    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises."""
     given, operation = _set_apart(frame, table)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:
@@ -49,8 +47,7 @@ def check_rows(frame: DataFrame, table: Table) -> None:
 
 
 def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
-    """The schema that the table will have after a DataFrame with these columns is written to it. Raises what
-    `fit_rows` would raise, and changes nothing."""
+    """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
@@ -97,8 +94,7 @@ def is_case_sensitive(frame: DataFrame) -> bool:
 
 
 def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool) -> Merge | None:
-    """The function that extends a schema of the table for a DataFrame with these columns; None if schemas
-    must not change."""
+    """The function that extends the table's schema for these columns; None if schemas must not change."""
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None

@@ -1,8 +1,7 @@
 """Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
 
 Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the order of
-the DataFrame, because that order decides which row is the newest.
-"""
+the DataFrame, because that order decides which row is the newest."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,8 +50,7 @@ _INLINE: Final = 7
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that the table does not have, or
-    forbids a shuffle that the table needs."""
+    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a needed shuffle."""
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.schema.primary_keys and not table.is_postponed:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
@@ -72,13 +70,12 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
 
-    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other. They are
-    sorted by key, and rows of one key keep their order. If Spark orders the values of a key differently from
-    Paimon, they are not sorted and keep their order.
+    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other. They are sorted by
+    key, and rows of one key keep their order. If Spark orders the values of a key differently from Paimon, they are not
+    sorted and keep their order.
 
-    The columns have the table's types, so text has no collation and sorts by its bytes. Spark sorts, and
-    spills to disk what does not fit into memory.
-    """
+    The columns have the table's types, so text has no collation and sorts by its bytes. Spark sorts, and spills to disk
+    what does not fit into memory."""
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
@@ -104,13 +101,12 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one
-    partition, in their original order.
+    """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one partition,
+    in their original order.
 
-    Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by key, so the task
-    that writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one assigner are
-    together instead.
-    """
+    Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by key, so the task that
+    writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one assigner are together
+    instead."""
     if spec.is_dynamic:
         fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
@@ -181,8 +177,7 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
 
     Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of
     the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns,
-    including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys.
-    """
+    including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
         value = F.coalesce(named(keys[0].name).cast("long"), F.lit(0))
         return F.pmod(value, F.lit(num_buckets)).cast("int")

@@ -35,9 +35,8 @@ _MODES: Final = ("append", "update", "complete")
 class SinkSettings:
     """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
 
-    `session` is the Spark session that runs the query, once it is known. Its Hadoop configuration says what
-    the storage options do not say.
-    """
+    `session` is the Spark session that runs the query, once it is known. Its Hadoop configuration says what the storage
+    options do not say."""
 
     location: str
     token: str
@@ -68,8 +67,7 @@ class SinkSettings:
             opt.check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for a mode that the table does not allow: in an append table no row can
-        replace another."""
+        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can replace another."""
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
                 f"mode='update' needs a primary key, by which a row replaces an earlier one, and {table.location} has "
@@ -109,8 +107,7 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """`commit.user-prefix`, if it was given to the sink. The table's own option is ignored, because the
-        writer's name must not change when the table is altered."""
+        """`commit.user-prefix` of the sink only: the writer's name must not change when the table is altered."""
         options = opt.Options(self.options)
         return options.value(opt.COMMIT_USER_PREFIX) if options.is_set(opt.COMMIT_USER_PREFIX) else None
 
@@ -120,14 +117,13 @@ class PaimonSink:
 
     `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to write to; a location
     that ends in `$branch_<name>` means the same. With a `catalog`, which are its options or its name in the Spark
-    session, `location` is the table's name, `"db.t"`. Spark's query id identifies the query.
-    `name` is needed if one query writes the same table twice. `commit_user` replaces both, and must then
-    belong to this stream alone. `checkpoint` is the query's `checkpointLocation`. It is needed on Spark
-    Connect, where nothing else identifies the query. `options` override the table's options for this sink,
-    and include the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode: `append`
-    adds the rows of each batch; `complete` replaces the whole table with them, even if there are none. In a
-    table with a primary key, each row replaces the earlier row with its key, or is merged into it, in both
-    modes `append` and `update`. Within one batch, the order of the rows decides.
+    session, `location` is the table's name, `"db.t"`. Spark's query id identifies the query. `name` is needed if one
+    query writes the same table twice. `commit_user` replaces both, and must then belong to this stream alone.
+    `checkpoint` is the query's `checkpointLocation`. It is needed on Spark Connect, where nothing else identifies the
+    query. `options` override the table's options for this sink, and include the sink's own, which begin with
+    `paimon-stream.`. `mode` is the query's output mode: `append` adds the rows of each batch; `complete` replaces the
+    whole table with them, even if there are none. In a table with a primary key, each row replaces the earlier row with
+    its key, or is merged into it, in both modes `append` and `update`. Within one batch, the order of the rows decides.
 
     `before_commit` is called with the tuple of `CommitMessage` before each commit, and can veto the commit by raising
     an error. `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
@@ -197,10 +193,9 @@ class PaimonSink:
     ) -> "StreamingQuery":
         """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode.
 
-        `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Errors in
-        the table or the columns are raised here, before the query starts: `StorageError`,
-        `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
-        """
+        `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Errors in the table
+        or the columns are raised here, before the query starts: `StorageError`, `UnsupportedFeature`,
+        `IncompatibleSchema`, `InvalidOption`."""
         settings = self._settings
         given = opt.Arguments(shown_location(settings.location))
         if not hasattr(type(df), "writeStream"):  # the property itself raises for a frame that is no stream
@@ -222,18 +217,16 @@ class PaimonSink:
 
     @property
     def last_error(self) -> BaseException | None:
-        """The exception of the newest batch, if it failed. None after a successful batch, before the first
-        batch, and on Spark Connect, because there another process writes the batches. The logger
-        `paimon_stream` reports it in one line, at level ERROR."""
+        """The exception of the newest batch, if it failed, which the logger `paimon_stream` reports at level ERROR.
+        None after a success, before the first batch, and on Spark Connect, where another process writes."""
         return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:
         """The metrics of this sink's commits by name, over all its queries.
 
-        They are those of Java Paimon, such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`,
-        and our own, such as `skippedBatches`. `paimon_stream.metrics.commits.METRICS` has all names. On Spark
-        Connect nothing is counted here, because another process writes the batches.
-        """
+        They are those of Java Paimon, such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our
+        own, such as `skippedBatches`. `paimon_stream.metrics.commits.METRICS` has all names. On Spark Connect nothing
+        is counted here, because another process writes the batches."""
         return self._runs.metrics.values()
 
     def __getstate__(self) -> SinkSettings:

@@ -2,8 +2,7 @@
 
 The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages and errors
 are the same as those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition hands over only a
-share, so that no batch can overload the driver: docs/architecture.md (How the driver writes a small batch).
-"""
+share, so that no batch can overload the driver: docs/architecture.md (How the driver writes a small batch)."""
 
 import ctypes
 import logging
@@ -99,12 +98,11 @@ def write_small(
     operations: Operations | None = None,
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table
-    with the storage to write to, if that is another one.
+    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table with the
+    storage to write to, if that is another one.
 
-    Returns None if the batch is larger than the plan allows, or if this Spark does not report the number of
-    partitions or cannot return Arrow. Then nothing is written, and the plan has learnt it.
-    """
+    Returns None if the batch is larger than the plan allows, or if this Spark does not report the number of partitions
+    or cannot return Arrow. Then nothing is written, and the plan has learnt it."""
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
@@ -158,9 +156,8 @@ def _collected(
 def partitions_of(frame: Any, cut: Any) -> int | None:
     """The number of partitions of the frame, or an upper bound; None if Spark does not report it.
 
-    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`,
-    the plan that Spark will run, are counted, which takes a few milliseconds.
-    """
+    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan
+    that Spark will run, are counted, which takes a few milliseconds."""
     try:
         plan = frame._jdf.queryExecution().analyzed()
         while (name := plan.nodeName()) in _NARROW:
@@ -187,10 +184,9 @@ def release_memory(size: int) -> None:
     """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
     that held the rows must call this, after it has dropped them.
 
-    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the
-    memory that a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams
-    in one driver, that adds up to gigabytes of unused memory. To return it takes one to five milliseconds.
-    """
+    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the memory that
+    a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams in one driver, that
+    adds up to gigabytes of unused memory. To return it takes one to five milliseconds."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _TRIM is not None:

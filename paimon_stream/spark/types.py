@@ -44,9 +44,8 @@ _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
 def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
     """The columns of a new table with the schema of a DataFrame; comments become descriptions.
 
-    Ids are positions: `reassign_ids` gives the final ones. Raises `UnsupportedFeature` for types that
-    Paimon does not have (intervals, variants, times, user-defined types).
-    """
+    Ids are positions: `reassign_ids` gives the final ones. Raises `UnsupportedFeature` for types that Paimon does not
+    have (intervals, variants, times, user-defined types)."""
     return tuple(
         DataField(
             id=position,
@@ -88,8 +87,7 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
 
 
 def spark_type(type_: DataType) -> st.DataType:
-    """The type of a Paimon type in a DataFrame (format.md §2.5). Lengths of CHAR and VARCHAR are omitted,
-    because Spark does not have these types outside of tables."""
+    """The type in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has only in tables, are strings."""
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
             return st.DecimalType(type_.precision, type_.scale)
@@ -119,10 +117,9 @@ _TEXT_FROM: Final = (
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another.
 
-    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint,
-    binary → string, and integers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside arrays,
-    maps and structs are checked when the rows are written.
-    """
+    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint, binary →
+    string, and integers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside arrays, maps and structs are
+    checked when the rows are written."""
     match source, target:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True

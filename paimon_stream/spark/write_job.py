@@ -1,9 +1,8 @@
 """The one Spark action of a batch: every task writes data files and answers with what it wrote.
 
-Rows go to Python as Arrow batches, in the tasks that hold them. There is no shuffle, unless the table has a
-primary key or there would be too many files, and Python never handles single rows. A task's answer is one row
-of typed bytes. Spark returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
-"""
+Rows go to Python as Arrow batches, in the tasks that hold them. There is no shuffle, unless the table has a primary key
+or there would be too many files, and Python never handles single rows. A task's answer is one row of typed bytes. Spark
+returns exactly one answer per partition, from the attempt that succeeded (spark.md §2)."""
 
 import re
 from collections import Counter
@@ -59,9 +58,8 @@ def run_write_job(
     manifest by which keys get their dynamic buckets. `user` is the commit user. `operations` names a column, in
     addition to the table's, that says what each row does.
 
-    If a task fails with an error of this package, the files of the other tasks are removed, and the error is
-    raised: those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark.
-    """
+    If a task fails with an error of this package, the files of the other tasks are removed, and the error is raised:
+    those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark."""
     check_shuffle(table)
     way = plan.way_of_tasks(table)
     placed, is_sorted, spec = frame, False, spec_of(table, index, user)
@@ -111,8 +109,7 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table, *, gat
     """What all tasks wrote, in the order of Spark's partitions. `gathered` says that all rows of a bucket of a table
     with a primary key must have come to one task.
 
-    If a task failed, the files of the other tasks are removed, and its error is raised.
-    """
+    If a task failed, the files of the other tasks are removed, and its error is raised."""
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
@@ -131,8 +128,7 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task. `local[2,3]` says so itself, and `failures` says it to all clusters,
-    `local-cluster[…]` among them."""
+    """How often Spark tries a task: `local[2,3]` says so itself; for clusters, even local ones, `failures` does."""
     local = _LOCAL.fullmatch(master or "")
     return int((local[1] or 1) if local else (failures or 4))
 
@@ -161,9 +157,8 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered:
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
-    the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task. Rows that wait
-    in bucket -2 may come to any."""
+    """The error for a bucket whose rows came to several tasks: with equal sequence numbers, the newer of two rows is
+    unknown. Of dynamic buckets, only new keys must come to one task. Rows of bucket -2 may come to any."""
     fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     messages = (one for result in results for one in result.messages if fixed or one.new_index_files)
@@ -190,11 +185,10 @@ def write_frame(
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows. Returns the table to commit to, and the messages.
 
-    Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are
-    columns that the DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`.
+    Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are columns that
+    the DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`.
 
-    Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
-    """
+    Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise."""
     if frame.isStreaming:
         raise InvalidOption(
             "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read.", option="df"

@@ -1,9 +1,8 @@
 """How the next batch of a run is written, chosen by the batches before it: by the driver (small_batch.py), or by tasks
 in one of three ways (`Way`). docs/architecture.md (How the next batch is planned) says when each pays.
 
-The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch
-(spark.md §4). Spark allocates each batch in the JVM's memory outside the heap.
-"""
+The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch (spark.md §4).
+Spark allocates each batch in the JVM's memory outside the heap."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,9 +15,8 @@ from paimon_stream.table.table import Table
 
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
-"""The most rows of a batch that the driver writes into a table with partitions, buckets or a primary key.
-There, tasks write more files or have to gather rows first, while the driver writes the fewest files in about
-the same time (docs/performance.md)."""
+"""The most rows that the driver writes into a table with partitions, buckets or a primary key. It writes the fewest
+files, in about the time of tasks, which write more files or gather rows first (docs/performance.md)."""
 
 _MOST_BYTES: Final = 16 * 2**20
 """The most bytes in the files of a batch that the driver writes."""
@@ -61,8 +59,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one batch wrote. `row_bytes` is the size of its widest rows as Arrow, which is the largest mean of
-    an Arrow batch; None if a task did not report it."""
+    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch; None if it is unknown."""
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int | None = None
@@ -90,12 +87,11 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
-    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a
-    restart begins with an empty plan.
+    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a restart begins
+    with an empty plan.
 
-    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a
-    primary key. The first batch of a stream is assumed to fit into memory.
-    """
+    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a primary
+    key. The first batch of a stream is assumed to fit into memory."""
 
     streaming: bool = True
     _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -150,10 +146,9 @@ class WritePlan:
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
         """The size of the next batch's Arrow batches.
 
-        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is
-        switched off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time,
-        but wide rows need it.
-        """
+        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is switched
+        off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need
+        it."""
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
@@ -163,8 +158,7 @@ class WritePlan:
     # -- learning ---------------------------------------------------------------------------------
 
     def refused(self) -> None:
-        """Learns that the batch has more or wider rows than the driver may take. Tasks write it, and its rows
-        are not known to be narrow."""
+        """Learns that a batch is too large or wide for the driver. Its rows are no longer known to be narrow."""
         self._rows.append(None)
         self._row_bytes = None
 
@@ -206,12 +200,10 @@ def _rows_of(message: CommitMessage) -> int:
 
 
 def is_grouped(table: Table) -> bool:
-    """Whether the rows of one batch go to several files in every way of writing: the table has partitions,
-    buckets or a primary key."""
+    """Whether each way of writing makes several files of a batch: for partitions, buckets or a primary key."""
     return bool(table.schema.partition_keys) or not table.is_bucket_unaware
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two above the number. So there are few different numbers: Spark compiles the cut
-    again for each."""
+    """The smallest power of two above. Few different numbers save compilations: Spark compiles the cut for each."""
     return 1 << above.bit_length()

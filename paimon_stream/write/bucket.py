@@ -1,7 +1,6 @@
 """Assigns rows to buckets. The bucket depends on the bucket key alone and is the same in every engine.
 
-format.md §6.3 defines the functions and their rules. All functions here work on whole columns.
-"""
+format.md §6.3 defines the functions and their rules. All functions here work on whole columns."""
 
 from collections.abc import Sequence
 from decimal import Context, Decimal

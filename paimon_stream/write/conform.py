@@ -1,8 +1,7 @@
 """Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
 
 Spark has already selected and cast the columns. They are verified once more, because a wrong name or unit in a data
-file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md).
-"""
+file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -47,14 +46,13 @@ class ColumnPlan:
         )
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns, in table order and with exactly the types of `file_schema`.
-        Columns that already fit are not copied. If a column has a default, it replaces NULL.
+        """The batch with the table's columns, in table order and with exactly the types of `file_schema`. Columns that
+        already fit are not copied. If a column has a default, it replaces NULL.
 
-        Other types are converted where no value can change: wider integers and decimals, any time zone
-        to UTC, other units that hold the same instant, large and dictionary-encoded strings, integers to
-        TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type,
-        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count.
-        """
+        Other types are converted where no value can change: wider integers and decimals, any time zone to UTC, other
+        units that hold the same instant, large and dictionary-encoded strings, integers to TIME. Raises
+        `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type, `NumericOverflow`,
+        `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
         columns = [
             self._cast(batch.column(position), *parts)
             for position, *parts in zip(
@@ -96,9 +94,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked. Raises what
-    `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL although their type
-    is NOT NULL."""
+    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what `cast_scalar`
+    raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT NULL types."""
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)

@@ -1,6 +1,4 @@
-"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files
-(docs/architecture.md, "Row groups").
-"""
+"""Writes the files of one (partition, bucket): row groups, rolling files (docs/architecture.md, "Row groups")."""
 
 import math
 from collections.abc import Sequence

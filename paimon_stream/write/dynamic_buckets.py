@@ -1,6 +1,4 @@
-"""Which bucket a key gets in a table with dynamic buckets, and the hash index that remembers it (table-kinds.md §2.1,
-§2.2).
-"""
+"""Which bucket a key gets in a table with dynamic buckets, and the hash index that says so (table-kinds.md §2)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -146,8 +144,7 @@ class Assigner:
         return found
 
     def _still(self, read: Callable[[], Any]) -> Any:
-        """What it returns. If it fails because the index has changed meanwhile, and its old files have expired, raises
-        `IndexConflict`."""
+        """What it returns. Raises `IndexConflict` if the index has changed meanwhile and its old files have expired."""
         try:
             return read()
         except CorruptMetadata:
@@ -221,8 +218,7 @@ class Assigner:
         return found
 
     def _places(self, known: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
-        """The buckets of a task that are not full, with their room; then those that it may open. If it may open no
-        more, each gets a share of the rest of `count` keys."""
+        """The room in a task's buckets, then in those it may open; if that is none, all share the rest of `count`."""
         own = sorted(bucket for bucket in known.fill if bucket % self._tasks == task)
         may_open = (one for one in range(task, self._most, self._tasks) if one not in known.fill)
         for bucket in chain(own, may_open):

@@ -1,9 +1,8 @@
 """The statistics of a data file: which ones its manifest entry carries, and those taken from its rows.
 
-Statistics of rows are computed for a whole column at a time. Bounds follow the order in which Java compares:
-text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Values have the
-internal form of `format/binary_row.py`.
-"""
+Statistics of rows are computed for a whole column at a time. Bounds follow the order in which Java compares: text by
+its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Values have the internal form of
+`format/binary_row.py`."""
 
 import math
 from collections.abc import Sequence
@@ -29,8 +28,7 @@ _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPlan:
-    """Which statistics the files of a table get: a mode for each column, and whether columns without
-    statistics are left out (`metadata.stats-dense-store`)."""
+    """The statistics mode of each column; whether columns without any are left out (`metadata.stats-dense-store`)."""
 
     fields: tuple[DataField, ...]
     modes: tuple[StatsMode, ...]
@@ -61,8 +59,7 @@ class StatsPlan:
 
 
 class RowStats:
-    """Collects the statistics of the rows of one file. `wanted` says which columns get statistics. A bound of text that
-    is longer than `longest_text` bytes is left out."""
+    """Collects the statistics of a file's rows for the `wanted` columns, without bounds above `longest_text` bytes."""
 
     def __init__(self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None) -> None:
         self._longest_text = longest_text

@@ -1,8 +1,7 @@
 """What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged files.
 
 docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed (semantics.md §6.4). Rows of a
-postponed table are written to bucket -2 as they come, with -1 as their sequence number (table-kinds.md §4.1).
-"""
+postponed table are written to bucket -2 as they come, with -1 as their sequence number (table-kinds.md §4.1)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -41,9 +40,8 @@ def write_keyed_task(
     rows are sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they
     apply. Files are durable when this returns.
 
-    Raises what `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the
-    merge engine refuses. Before any error is raised, the task's files are removed (best effort).
-    """
+    Raises what `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine
+    refuses. Before any error is raised, the task's files are removed (best effort)."""
     return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
 
 

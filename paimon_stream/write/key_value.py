@@ -1,8 +1,7 @@
 """Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3).
 
-A file has the key columns under names of their own, then a sequence number and a row kind, then the table's
-columns. Changelog files have the same columns, but all rows of a key and another prefix in their names.
-"""
+A file has the key columns under names of their own, then a sequence number and a row kind, then the table's columns.
+Changelog files have the same columns, but all rows of a key and another prefix in their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -63,8 +62,7 @@ class KeyValueSettings:
     def of(
         cls, schema: TableSchema, options: opt.Options, table: str = "", *, level: int = 0, changelog: bool = False
     ) -> "KeyValueSettings":
-        """The settings for data files of that level, or for its changelog files; `table` is for messages. Raises
-        `ConfigError`s."""
+        """The settings for data files of that level, or for its changelog files. Raises `ConfigError`s."""
         prefix = options.value(opt.CHANGELOG_FILE_PREFIX if changelog else opt.DATA_FILE_PREFIX)
         return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
 
@@ -82,8 +80,7 @@ class KeyValueSettings:
     def _chosen(
         cls, schema: TableSchema, options: opt.Options, chosen: Mapping[str, tuple[str, str]], prefix: str, table: str
     ) -> "KeyValueSettings":
-        """With values in place of the table's options: for each, the option that stands for it, which errors name, and
-        the value."""
+        """With `chosen`: for each of the table's options, the option that errors name in its place, and its value."""
         values = {general: value for general, (_, value) in chosen.items()}
         try:
             return cls._of(schema, opt.Options(options, values), prefix, table)
@@ -143,8 +140,7 @@ def _of_level(options: opt.Options, level: int, changelog: bool) -> dict[str, tu
 
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
-    """The statistics modes of the table's columns, and that of the key columns (format.md §4.5). Keys have longer
-    bounds, except in Avro files."""
+    """The modes of the table's columns and of its keys, which have longer bounds except in Avro (format.md §4.5)."""
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
@@ -163,8 +159,7 @@ class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`.
 
     The rows have the columns of `key_value_schema` and come in key order, also from file to file. Rows that wait for
-    their buckets come in any order.
-    """
+    their buckets come in any order."""
 
     def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         super().__init__(settings.file, storage, runtime, folder)

@@ -1,8 +1,7 @@
 """Writes ORC files to the storage (format.md §7.5).
 
 TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the length that
-they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate.
-"""
+they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,8 +66,7 @@ class OrcSettings(FileSettings):
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the types of the file. Only parts of structs are copied. Raises `InvalidData` for
-        timestamps that Arrow's writer would store wrongly."""
+        """The rows in the file's types; only parts of structs are copied. Raises what `_check_fractions` raises."""
         for name, column in zip(self.arrow.names, rows.columns, strict=True):
             for chunk in column.chunks:
                 _check_fractions(name, chunk)
@@ -93,8 +91,7 @@ class OrcSettings(FileSettings):
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds. Arrow's writer stores a negative
-    remainder for them, which Java does not expect."""
+    """Raises `InvalidData` for fractions of seconds before 1970, which Arrow's writer stores wrongly for Java."""
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
@@ -111,8 +108,7 @@ def _check_fractions(name: str, column: pa.Array) -> None:
 
 
 def _with_whole_structs(rows: pa.Table) -> pa.Table:
-    """The rows without slices of structs: Arrow's writer takes the NULLs of a slice from the first rows of
-    the array that it was cut from."""
+    """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of the whole array."""
     for i, column in enumerate(rows.columns):
         if any(map(_has_cut_struct, column.chunks)):
             whole = [pa.concat_arrays([chunk]) for chunk in column.chunks]

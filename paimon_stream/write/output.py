@@ -1,6 +1,5 @@
-"""What the writers of all file formats share: creating, finishing and abandoning a file in the storage, and
-the choice of the columns for which a dictionary pays, by their first rows. Dictionaries on all columns made files
-larger and writing slower."""
+"""What the writers of all formats share: files are created, finished and abandoned in the storage, and the first rows
+show for which columns a dictionary pays. Dictionaries for all made files larger and writing slower."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -82,8 +81,7 @@ class CountingStream:
 class FileWriter(ABC):
     """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
 
-    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`.
-    """
+    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`."""
 
     stats: Any
     """What collects the statistics of the rows, such as `RowStats`."""
@@ -114,8 +112,7 @@ class FileWriter(ABC):
     def close(self) -> Sequence[ColumnStats]:
         """Ends the file and makes it durable. If that fails, the file is removed.
 
-        Returns the exact statistics of each column that is to have them.
-        """
+        Returns the exact statistics of each column that is to have them."""
         try:
             with self._context, self.checked():
                 self.end()
@@ -174,8 +171,7 @@ class FileWriter(ABC):
 class FileSettings(ABC):
     """How the data files of one table are written.
 
-    `codec` is their compression. File names end with `suffix`, after a dot.
-    """
+    `codec` is their compression. File names end with `suffix`, after a dot."""
 
     most_open: ClassVar[int]
     """How many files a task keeps open at most, because of the memory that they hold."""
@@ -187,9 +183,8 @@ class FileSettings(ABC):
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
         """Opens a new file, which exists under its name from then on.
 
-        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row
-        in an earlier file, None if there was none.
-        """
+        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row in an
+        earlier file, None if there was none."""
 
 
 def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
@@ -236,8 +231,7 @@ class Dictionaries:
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
     """The columns for which a dictionary pays, because a sample from both ends has few different values.
 
-    A column inside a nested one is given by its path in Parquet files.
-    """
+    A column inside a nested one is given by its path in Parquet files."""
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
     return [

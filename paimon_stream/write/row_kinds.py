@@ -41,8 +41,7 @@ _WORDS: Final = {
 class Operations:
     """A column of the rows, not of the table, that says what each row does. Can be pickled.
 
-    `kinds` maps each value of the column, a token, to its kind.
-    """
+    `kinds` maps each value of the column, a token, to its kind."""
 
     column: str
     kinds: dict[str, int]
@@ -63,8 +62,7 @@ class Operations:
         return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
     def check(self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str) -> None:
-        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives names that count as
-        equal the same text."""
+        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names the same text."""
         if not schema.primary_keys:
             wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
         elif fold(self.column) in map(fold, schema.field_names):
@@ -115,14 +113,13 @@ def _listed(tokens: list[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column that cannot take some values back: those of a sequence group whose function takes none back,
-    or, if `only_zero` is set, 0 as a factor of a product.
+    """A column that cannot take some values back: those of a sequence group whose function takes none back, or, if
+    `only_zero` is set, 0 as a factor of a product.
 
-    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are
-    all NULL. `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is
-    set, else by one of the groups with the ordering columns `removers`. As in Java, a group removes the row
-    before the column is merged only if one of its ordering columns comes before the column in the table.
-    """
+    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are all NULL.
+    `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is set, else by one of
+    the groups with the ordering columns `removers`. As in Java, a group removes the row before the column is merged
+    only if one of its ordering columns comes before the column in the table."""
 
     column: str
     why: str
@@ -154,9 +151,8 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """How a table treats row kinds. `field` is the column of `rowkind.field`, if set. `dropped` are the kinds whose
-    rows are ignored, `refused` those that readers could not merge (R6.5), and `refusal` says why. `columns` refuse only
-    some rows of these kinds."""
+    """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are ignored; `refused` ones
+    could not be merged (R6.5), and `refusal` says why. `columns` refuse only some rows of these kinds."""
 
     table: str
     field: str | None

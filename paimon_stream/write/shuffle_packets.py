@@ -1,8 +1,7 @@
 """Shuffle packets move the rows of one task to the tasks that write them, with many rows in one record.
 
 docs/architecture.md ("Shuffle packets") describes the columns of a packet, and where rows go whose bucket cannot be
-computed.
-"""
+computed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -39,9 +38,8 @@ def pack(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task as packets.
 
-    All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The buckets of a table without
-    partitions are spread evenly. Holds one batch and at most tens of MB more in memory.
-    """
+    All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The buckets of a table without partitions
+    are spread evenly. Holds one batch and at most tens of MB more in memory."""
     packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
         packer.add(batch)
@@ -52,8 +50,7 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of one shuffle key. The packets must come in order. Raises `PaimonStreamError` if a
-    stream is broken or the last one has no end."""
+    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or unended stream."""
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")

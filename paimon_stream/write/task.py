@@ -1,8 +1,7 @@
 """What one Spark task does: it takes rows and writes data files, and returns their commit messages.
 
-A task never lists the table and never commits. It deletes nothing but its own files, and only when it fails,
-because then nothing refers to them yet.
-"""
+A task never lists the table and never commits. It deletes nothing but its own files, and only when it fails, because
+then nothing refers to them yet."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -43,11 +42,10 @@ _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 class WriteSpec:
     """Everything that a task needs to know. It can be pickled, because it is sent to executors.
 
-    `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in
-    memory; above it the task writes row groups that are smaller than they could be. With dynamic buckets, `index`
-    names the index manifest by which keys get their buckets, and `assigners` is the number of tasks that do so.
-    `user` is the commit user, for the names of files of bucket -2.
-    """
+    `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in memory;
+    above it the task writes row groups that are smaller than they could be. With dynamic buckets, `index` names the
+    index manifest by which keys get their buckets, and `assigners` is the number of tasks that do so. `user` is the
+    commit user, for the names of files of bucket -2."""
 
     storage: Storage
     schema: TableSchema
