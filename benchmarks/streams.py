@@ -5,6 +5,7 @@ r"""Spark streams into tables: ours compared with its peers in one run.
     python benchmarks/streams.py --systems noop,parquet,ours,iceberg,delta,jar,pypaimon \
         --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python   # on Spark 3.5
     python benchmarks/streams.py --loads L5 --systems noop,ours,ours+OPTION=VALUE,ours@/other/checkout
+    python benchmarks/streams.py --loads L1,L4,L5 --systems noop,ours,format    # both doors: sink and data source
 
 Loads: L1 append; L2 append into 5 partitions; L3 append into 8 buckets; L4 upserts, half of them updates, 4
 buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8 columns, fixed seed, Parquet
@@ -37,7 +38,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/oracle"), str(ROOT / "benchmarks")]
 from peers.loads import COLD, LOADS, Load  # noqa: E402
 from peers.run import Run  # noqa: E402
 
-SYSTEMS = ("noop", "parquet", "ours", "iceberg", "delta", "jar", "pypaimon")
+SYSTEMS = ("noop", "parquet", "ours", "format", "iceberg", "delta", "jar", "pypaimon")
 
 
 def main() -> None:

@@ -162,11 +162,11 @@ class Run:
             if answer["rows"] != load.all_rows:
                 raise Died(f"it read {answer['rows']} rows, not {load.all_rows}")
             return "nothing to read; Spark counted the rows"
-        if plain in ("ours", "pypaimon"):
+        if plain in ("ours", "format", "pypaimon"):
             place = peer.place(answer["table"])
             found = sums_of(PaimonTable.load(str(place)).to_arrow(columns=["id", "quantity", "amount"]))
             how = "rows and sums by paimon_stream"
-            if java and plain == "ours":
+            if java and plain in ("ours", "format"):
                 how += self._java(place, want["rows"])
         else:
             found = peer.sums(answer["table"]) or {}
@@ -193,7 +193,7 @@ class Run:
     def _lose(self, name: str, why: str) -> None:
         self._say(f"{name}: not measured: {why}")
         self.missing[name] = why
-        self.failed = self.failed or name.startswith("ours")
+        self.failed = self.failed or name.startswith(("ours", "format"))
         if name in self.peers:
             self.peers.pop(name).close()
 

@@ -69,6 +69,18 @@ class Ours(System):
         return sink.start(stream, checkpoint=checkpoint, trigger={"availableNow": True})
 
 
+class OursByFormat(Ours):
+    """The data source of this package, with these `options`. Nothing gathers rows or small files before it."""
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        from paimon_stream import register
+
+        register(stream.sparkSession)
+        writer = stream.writeStream.format("paimon_stream").options(**self.options)
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        return writer.start(str(self.location(table)))
+
+
 class Pypaimon(System):
     """Collects batches as Arrow on the driver, where pypaimon writes them."""
 
@@ -236,10 +248,11 @@ _MADE_OF_A_FOLDER: dict[str, Callable[[Path], System]] = {
 
 
 def make_system(name: str, folder: Path) -> System:
-    """The system with that name. `ours` may be followed by `+option=value` and by `@checkout`."""
+    """The system with that name. `ours` and `format` may be followed by `+option=value` and by `@checkout`."""
     plain, *options = name.partition("@")[0].split("+")
-    if plain == "ours":
-        return Ours(folder, dict(option.split("=", 1) for option in options))
+    if plain in ("ours", "format"):
+        made = Ours if plain == "ours" else OursByFormat
+        return made(folder, dict(option.split("=", 1) for option in options))
     return _MADE_OF_A_FOLDER[plain](folder)
 
 
