@@ -98,8 +98,8 @@ class TableWriting(LoadedTable):
         append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
 
         `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) & pc.field("name").is_null()`. A row
-        for which it is NULL stays. Rows that others append meanwhile stay, too. Only files
-        that may have such rows are read, and only the columns that `where` names. Compactions leave deleted rows out.
+        for which it is NULL stays. Rows that others append meanwhile stay, too. Only files that
+        may have such rows are read, and only the columns that `where` names. Compactions leave deleted rows out.
 
         Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do not fit,
         `UnsupportedFeature` for other tables, `InvalidData` for a value that `where` cannot be computed for,

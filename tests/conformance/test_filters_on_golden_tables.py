@@ -16,7 +16,7 @@ HERE = Path(__file__).parent.parent / "golden"
 TABLES = sorted(
     str(one.parent.relative_to(HERE)) for one in HERE.glob("**/db.db/t/schema") if "external" not in str(one)
 )
-_FILTERS = 12
+_FILTERS = 8
 
 
 def test_there_are_tables() -> None:
