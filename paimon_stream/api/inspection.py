@@ -109,9 +109,9 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream,
-    None for a batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query
-    made it, and `batch` sums up what it added; their values are None if another engine made it."""
+    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream, None for a
+    batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query made it,
+    and `batch` sums up what it added; their values are None if another engine made it."""
 
     id: int
     time: str

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent.parent / "golden"
 TABLES = sorted(
     str(one.parent.relative_to(HERE)) for one in HERE.glob("**/db.db/t/schema") if "external" not in str(one)
 )
-_FILTERS = 12
+_FILTERS = 8
 
 
 def test_there_are_tables() -> None:
@@ -41,6 +41,6 @@ def test_every_value_of_every_type_is_found_where_it_is_a_bound(case: str) -> No
         column = whole[name]
         if pa.types.is_nested(column.type) or column.null_count == len(column):
             continue
-        for value in {one.as_py(): one for one in (pc.min(column), pc.max(column)) if one.is_valid}.values():
+        for value in (pc.min(column), pc.max(column)):
             for where in (pc.field(name) == value, pc.field(name) <= value, pc.field(name) >= value):
                 assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))

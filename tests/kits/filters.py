@@ -22,11 +22,12 @@ def random_filter(random: Random, rows: pa.Table, depth: int = 2) -> pc.Expressi
     if pa.types.is_nested(column.type) or random.random() < 0.15 or column.null_count == len(column):
         return random.choice([field.is_null(), field.is_valid()])
     present = column.drop_null()
-    some = [present[random.randrange(len(present))] for _ in range(3)]
+    places = [random.randrange(len(present)) for _ in range(3)]
+    some = [present[one] for one in places]
     if pa.types.is_boolean(column.type):
         return random.choice([field, ~field, field == some[0]])
     if random.random() < 0.2:
-        return field.isin(pa.array([one.as_py() for one in some], column.type))
+        return field.isin(present.take(places).combine_chunks())
     value = some[0]
     if pa.types.is_integer(column.type) and random.random() < 0.4:
         value = pa.scalar(random.choice([value.as_py() // 2, value.as_py() // 2 + 1]), column.type)
