@@ -39,12 +39,7 @@ def register(spark: SparkSession) -> None:
 
 
 class PaimonDataSource(DataSource):  # type: ignore[misc]
-    """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`.
-
-    >>> register(spark)  # doctest: +SKIP
-    >>> writer = orders.writeStream.format("paimon_stream")  # doctest: +SKIP
-    >>> writer.option("checkpointLocation", "/data/checkpoints/orders").start("/data/shop.db/orders")  # doctest: +SKIP
-    """
+    """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark makes it."""
 
     @classmethod
     def name(cls) -> str:
@@ -87,8 +82,15 @@ class SourceOptions:
 def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
     """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
     there is not exactly one path, and for keys that are not known."""
-    given = opt.lowered(options)
-    path, known = _path(given), [*door, "branch"]
+    given, known = opt.lowered(options), [*door, "branch"]
+    path = given.get("path", "")
+    if not path.strip() or "paths" in given:
+        raise InvalidOption(
+            f"paimon_stream was given {given.get('paths', 'no path')}. Name the folder of one table: .start(location), "
+            ".save(location) or .load(location). In SQL, use CREATE TEMPORARY VIEW … USING paimon_stream OPTIONS (path "
+            "'…'): tables of Spark's catalog, saveAsTable and writeTo do not pass on their options.",
+            option="path",
+        )
     own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
     storage: dict[str, str] = {}
     if (kind := KIND_OF.get(scheme_of(path))) is not None:
@@ -98,19 +100,3 @@ def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
     table = {key: value for key, value in given.items() if key not in storage or key.startswith(opt.SINK_PREFIX)}
     opt.check_sink_options(table, beside=known)
     return SourceOptions(location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage)
-
-
-def _path(given: Mapping[str, str]) -> str:
-    if "paths" in given:
-        raise InvalidOption(
-            f"paimon_stream was given several paths, {given['paths'][:200]}. Give the folder of one table.",
-            option="path",
-        )
-    if not given.get("path", "").strip():
-        raise InvalidOption(
-            "paimon_stream was given no path. Name the table's folder: .start(location), .save(location) or "
-            ".load(location). In SQL, use CREATE TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of "
-            "Spark's catalog, saveAsTable and writeTo do not pass on their options.",
-            option="path",
-        )
-    return given["path"]

@@ -11,7 +11,7 @@ import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as st
@@ -52,6 +52,8 @@ _NUMBERS: Final = 2**26
 """The sequence numbers of each task. At a batch a second with 200 tasks they last for ten years."""
 
 _RECENT: Final = 20
+_READ: Final[dict[str, list[Snapshot]]] = {}
+"""By location, the newest snapshots that this process has read, newest first."""
 _RUNS: Final[dict[tuple[str, str], Runs]] = {}
 """By query id and location. Spark commits the batches of several queries in one process, which lives on."""
 
@@ -113,7 +115,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
         ),
         columns=sources,
         user=user,
-        recent=_recent(snapshots, latest) if is_stream else {},
+        recent=_recent(sink.location, snapshots, latest) if is_stream else {},
         basis=pickle.dumps((digest, numbering)),
     )
 
@@ -162,14 +164,17 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
     return texts or numbers or isinstance(source, st.NullType) or same_but_nulls(source, target)
 
 
-def _recent(snapshots: SnapshotStore, latest: Snapshot | None) -> dict[tuple[str, str | None], int]:
-    """The newest batch of each stream among the last snapshots, by commit user and query id."""
-    found: dict[tuple[str, str | None], int] = {}
-    last = () if latest is None else chain([latest], snapshots.walk_down(latest.id - 1))
-    for one in islice(last, _RECENT):
-        if one.commit_identifier != BATCH_IDENTIFIER:
-            found.setdefault((one.commit_user, Marks.of(one.properties).query_id), one.commit_identifier)
-    return found
+def _recent(location: str, snapshots: SnapshotStore, latest: Snapshot | None) -> dict[tuple[str, str | None], int]:
+    """The newest batch of each stream among the last snapshots, by commit user and query id. A snapshot that this
+    process has read for an earlier plan, and those below it, are not read again."""
+    known, last = _READ.get(location, []), list[Snapshot]()
+    for one in () if latest is None else chain([latest], snapshots.walk_down(latest.id - 1)):
+        last += known if one in known[:1] else [one]
+        if one in known[:1] or len(last) == _RECENT:
+            break
+    _READ[location] = last = last[:_RECENT]
+    batches = [one for one in last if one.commit_identifier != BATCH_IDENTIFIER]
+    return {(one.commit_user, Marks.of(one.properties).query_id): one.commit_identifier for one in reversed(batches)}
 
 
 # -- after the tasks ----------------------------------------------------------------------------------
@@ -211,25 +216,24 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
 def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: bool, is_stream: bool) -> None:
     """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of `TableCommit`."""
     sink, _, identifier = settings_of(options, overwrite=overwrite, is_stream=is_stream)
-    with ExitStack() as unless_kept:
-        unless_kept.callback(_remove, sink, answers)
-        table, given = load_table(sink.open_storage(), sink.options), opt.Options(sink.options)
-        rows = written_by(_results(answers), table, gathered=False).messages
-        warn_of_work_left(table)
-        warn_of_merging(table)
-        summary = BatchSummary.of_messages(rows, write_millis=None, reused=False).properties()
-        commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True))
-        try:
-            if overwrite:
-                dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
-                report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
-            else:
-                report = commit.append(rows, pickle.loads(planned.basis)[1], summary, identifier)
-        except errors.CommitUnknown:
-            unless_kept.pop_all()  # the files may be published
-            raise
-        if report.outcome != "already committed":
-            unless_kept.pop_all()
+    table, given = load_table(sink.open_storage(), sink.options), opt.Options(sink.options)
+    rows = written_by(_results(answers), table, gathered=False).messages
+    warn_of_work_left(table)
+    warn_of_merging(table)
+    summary = BatchSummary.of_messages(rows, write_millis=None, reused=False).properties()
+    commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True))
+    try:
+        if overwrite:
+            dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
+            report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
+        else:
+            report = commit.append(rows, pickle.loads(planned.basis)[1], summary, identifier)
+    except errors.PaimonStreamError as failed:
+        if not isinstance(failed, errors.CommitUnknown):  # then they may be published
+            _remove(sink, answers)
+        raise
+    if report.outcome == "already committed":
+        _remove(sink, answers)
     log_report(report)
 
 

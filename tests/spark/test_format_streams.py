@@ -56,6 +56,7 @@ def test_a_table_gets_each_batch_once_and_a_replay_writes_no_file(job: Job, java
 
 def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(job: Job, java: Any) -> None:
     sums = {"bucket": "2", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    sums["num-sorted-run.compaction-trigger"] = "2"
     job.create([("id", "BIGINT NOT NULL"), ("n", "BIGINT")], primary_keys=["id"], options=sums)
     job.schema = "id bigint, n bigint"
     for number in range(3):
@@ -67,8 +68,9 @@ def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(job: Jo
     assert job.data_files() == files
     found = {row["id"]: row["n"] for row in java.read(job.table)}
     assert found == dict.fromkeys(range(9), 33) == {row["id"]: row["n"] for row in job.load().to_arrow().to_pylist()}
-    tasks = {(file["bucket"], file["minSequenceNumber"] >> 26) for file in java.files(job.table)}
-    assert len(tasks) > len({bucket for bucket, _ in tasks}) == 2
+    kinds = [one.commit_kind for one in job.load().snapshots()]
+    assert kinds.count(CommitKind.APPEND) == 3 and CommitKind.COMPACT in kinds  # behind the batches
+    assert job.load().verify().healthy
 
 
 def test_each_batch_of_complete_mode_replaces_the_table(job: Job, java: Any) -> None:

@@ -237,7 +237,7 @@ def test_a_batch_write_that_loses_its_numbers_leaves_no_file(tmp_path: Path) -> 
         ({"paimon-stream.shuffle": "bucket"}, errors.UnsupportedFeature, "PaimonSink"),
         ({"s3.access-key": "x"}, errors.InvalidOption, "s3.access-key"),
         ({"path": ""}, errors.InvalidOption, "TEMPORARY VIEW"),
-        ({"paths": '["a", "b"]'}, errors.InvalidOption, "one table"),
+        ({"paths": '["a", "b"]'}, errors.InvalidOption, "Name the folder of one table"),
         ({"branch": "other", "path": "a$branch_b"}, errors.InvalidOption, "branch"),
         ({"path": "/nowhere/t"}, errors.NotFound, "/nowhere/t"),
     ],
