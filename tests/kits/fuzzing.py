@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,7 +162,7 @@ class Decoder:
 
     def __call__(self, folder: str) -> None:
         """Reads some changed inputs. Raises `AssertionError` for one that is not decoded as promised."""
-        self.run(self.prepared(folder), range(max(1, int(self.share * examples(110, 5000)))))
+        self.run(self.prepared(folder), range(ceil(self.share * examples(110, 3000))))
 
     def run(self, decode: Callable[[bytes], object], numbers: Iterable[int]) -> None:
         """Reads the changed inputs of these numbers."""

@@ -228,10 +228,10 @@ def _table(name: str, pattern: str) -> Decoder:
         good[:] = [path.read_bytes()]
 
         def ask(data: bytes) -> None:
+            shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(whole, root)
             (root / path.relative_to(whole)).write_bytes(data)
             _use(str(root))
-            shutil.rmtree(root)
 
         return ask
 
@@ -257,4 +257,4 @@ CASES: Final[dict[str, Decoder]] = {
 
 if int(pa.__version__.split(".")[0]) < 20:
     for case in ("all_types_orc: **/*.orc", "ORC beyond nanoseconds"):
-        del CASES[case]  # a damaged stripe ends the whole process inside Arrow 18
+        CASES[case] = replace(CASES[case], share=0)  # a damaged stripe ends the whole process inside Arrow 18

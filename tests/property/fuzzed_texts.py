@@ -136,8 +136,7 @@ _TYPE_TEXTS: Final = [
 
 
 def _type(text: str) -> None:
-    made = parse_type(text)
-    arrow_type(made)
+    arrow_type(parse_type(text.encode(errors="replace").decode()))  # JSON has no half of a surrogate pair
 
 
 CASES: Final[dict[str, Decoder]] = {
