@@ -57,8 +57,7 @@ class Tally:
 
 
 class Meter:
-    """The requests that a storage has sent, by kind, and the trips of this thread, since it was made. Nothing
-    for a storage that does not count."""
+    """The requests that a storage has sent, by kind, and the trips of this thread; none if it does not count."""
 
     __slots__ = ("_begun", "_tally", "_trip")
 
@@ -139,7 +138,7 @@ def at_once(requests: Sequence[Request]) -> list[Any]:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process; a fork leaves none. There is no lock, because a fork could leave it held for ever."""
+    """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held for ever."""
     pid = os.getpid()
     found = _POOLS.get(pid)
     if found is None:  # threads begin when they are needed, so a second pool that is dropped costs nothing

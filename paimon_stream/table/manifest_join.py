@@ -1,5 +1,4 @@
-"""Joins whole manifests as bytes, without decoding them, which is many times faster and gives the same records
-(docs/architecture.md, "The cost of a commit")."""
+"""Joins manifests as bytes, not decoded, which is far faster (docs/architecture.md, "The cost of a commit")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -23,8 +22,7 @@ _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest wi
 
 
 class ManifestJoiner(ManifestWriter):
-    """Joins manifests of one table. Only for manifests without deletes: they are not decoded, so an ADD and a
-    DELETE would not cancel out."""
+    """Joins manifests of a table that have no deletes: an ADD and a DELETE would not cancel out without decoding."""
 
     def __init__(
         self,
@@ -40,10 +38,9 @@ class ManifestJoiner(ManifestWriter):
         self._manifests = manifests
 
     def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order. A new manifest ends with the first joined manifest at
-        which it reaches `manifest.target-file-size`. Manifests with another schema (Java's have the same one), and
-        those that their list describes only in part, are decoded. Raises `CorruptMetadata`, `StorageError`; written
-        files have names from `names`."""
+        """Writes the entries of these manifests again, in order. A new one ends with the manifest at which it reaches
+        `manifest.target-file-size`. Manifests with another schema than Java's, and those that their list describes only
+        in part, are decoded. Raises `CorruptMetadata`, `StorageError`; written files are named by `names`."""
         written: list[ManifestFileMeta] = []
         blocks, tally = _Blocks(self._codec), Tally()
         waits = False
