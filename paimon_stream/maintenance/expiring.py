@@ -44,10 +44,9 @@ class ExpiringNotes:
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
 
-        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only after it
-        has deleted the snapshot's file, so it sees every tag that exists before this call. A note that a newer release
-        wrote cannot be read or finished here. It counts for an hour, by the storage's clock, whose time is
-        `now_millis`: no expiry of one snapshot takes that long."""
+        As long as a noted snapshot exists, nothing was deleted for its note, and its expirer reads the tags only after
+        that, so it sees every tag that exists before this call. A note of a newer release cannot be read or finished
+        here. It counts for an hour by the storage's clock (`now_millis`): no expiry of one snapshot takes that long."""
         for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)
@@ -106,8 +105,7 @@ class ExpiringNotes:
                 self._give_up(one.id, wrong)
 
     def written(self) -> Iterator[tuple[int, int]]:
-        """The ids of all noted snapshots, with the epoch milliseconds at which each note was written. Raises
-        `StorageError`."""
+        """The ids of noted snapshots, each with its note's time (epoch milliseconds). Raises `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
             found = id_in_name(stat.name, _PREFIX)
             if found is not None:

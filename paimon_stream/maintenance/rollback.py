@@ -1,10 +1,9 @@
 """Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
 At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
-target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps.
-
-A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark does not
-replay batches that it recorded as done."""
+target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps. A
+stream whose batches are removed stops at its next batch (`TableRolledBack`): Spark does not replay batches that it
+recorded as done."""
 
 import logging
 from collections.abc import Mapping
@@ -133,9 +132,8 @@ class _Rollback:
         self.storage.delete(self.pin)
 
     def _look(self) -> None:
-        """Makes sure that the pin exists, and restores the target's snapshot from it if that has expired.
-        EARLIEST points to it before it exists, so that a kill leaves no hint that hides it, and again
-        afterwards, because an expiry may have moved the hint."""
+        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points to it before it
+        exists, so that after a kill no hint hides it, and again afterwards: an expiry may have moved the hint."""
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(

@@ -1,11 +1,9 @@
 """What verification knows of a table's files, as whole columns of numbers: which exist, and which are live.
 
 Listing every folder costs far less than one request per file. Sixteen bytes are kept per file: a hash of its path, and
-its size. A file that the listing lacks is requested once more before it is reported missing, because it may be younger
-than the listing.
-
-The identity of a file is kept as a 64-bit hash. Anything odd is looked up by name before it is reported. So two
-identities with the same hash can cause work, but never a false finding."""
+its size. A file that the listing lacks may be younger, so it is requested once more before it is reported missing.
+Identities are 64-bit hashes. Anything odd is looked up by name before it is reported. So equal hashes can cause work,
+but no false finding."""
 
 from array import array
 from collections.abc import Sequence

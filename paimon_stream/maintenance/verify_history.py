@@ -1,5 +1,4 @@
-"""Checks the history of a table: its snapshots and tags, who committed what, and the files that refer to it
-(hints, consumers, journals)."""
+"""Checks the history of a table: snapshots, tags, who committed, and what refers to it (hints, consumers, journals)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -212,8 +211,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
 
 
 def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read, and that rows can be merged under the newest one. Returns the ids
-    of the schemas that can be read."""
+    """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the readable ones."""
     store = SchemaStore(storage)
     readable = set()
     newest: TableSchema | None = None
