@@ -57,10 +57,9 @@ class Claims:
         self._claim = f"{self._folder}/{_CLAIM}{self.run}"
 
     def acquire(self) -> frozenset[str]:
-        """Claims the commit user for this writer of this run, and ends the claims of earlier runs. Returns their names.
+        """Claims the commit user for this writer of this run, ends the claims of earlier runs, and returns their names.
         What the register of one of them proves stays proven: it names this run from then on, so a run that ends before
-        it registers leaves it as it was. Raises `DuplicateWriter` if another sink of the same run has already claimed
-        it."""
+        it registers leaves it as it was. Raises `DuplicateWriter` if another sink of this run has claimed it."""
         mine = self._identity.token
         content = json_text.encode_checksummed("claim", {"token": mine, "user": self._identity.user})
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:

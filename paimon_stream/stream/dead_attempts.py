@@ -53,11 +53,9 @@ def remove_dead_attempts(
     """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them. Returns the
     number of removed files. Never raises: a failure leaves orphans and logs a warning.
 
-    Whatever the entry says, only files that an attempt can have written are removed: data files, index files and staged
-    metadata, by their paths.
-
-    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one may still
-    publish its compaction, so its staged files stay, and so do all files that compactions made."""
+    Whatever the entry says, only what an attempt can have written is removed: data files, index files and staged
+    metadata, by their paths. `complete` says that the batch has all its snapshots. Otherwise the attempt that published
+    the first one may still publish its compaction, so its staged files stay, and so do all files of compactions."""
     storage, layout = table.storage, table.layout
     manifests = ManifestStore(storage)
     kept: set[str] = set()
@@ -122,9 +120,8 @@ def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
     """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty if
-    snapshots since the attempt was judged have expired: another attempt may have been published in one of them. A
-    COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was published after
-    the attempt was judged."""
+    snapshots since the attempt was judged have expired: another attempt may be in one of them. A COMPACT is the second
+    of two, unless the batch had only a compaction. The first one was published after the attempt was judged."""
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)
     if base >= newest.id or not window.complete:

@@ -37,9 +37,8 @@ class WriterIdentity:
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether a batch of this stream made the snapshot. The snapshot has the stream's user, and it is not known to be
-    of another query. A batch commit under that user is not the stream's: its identifier says nothing about batches
-    (semantics.md R1.2)."""
+    """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known to be of another
+    query. A batch commit under that user is not the stream's: its identifier names no batch (semantics.md R1.2)."""
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
     theirs = Marks.of(snapshot.properties).query_id

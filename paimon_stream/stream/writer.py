@@ -247,9 +247,8 @@ class StreamWriter:
     # -- sequence numbers -------------------------------------------------------------------------
 
     def first_sequence(self) -> int:
-        """The first sequence number for the rows that are about to be written; 0 for a table without primary
-        key. Called after `judge`, or after a `SequenceConflict`, and before `commit`. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
+        `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
         self._numbering = self._committer.numbers(self._judged, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first
