@@ -1,5 +1,5 @@
 """Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs one takes a
-`Runtime`: `system()` is the real one. `simulated(seed)` never sleeps, has its own clock and repeats itself for a seed."""
+`Runtime`. `system()` is the real one. `simulated(seed)` never sleeps, and repeats itself exactly by its own clock."""
 
 import random
 import time

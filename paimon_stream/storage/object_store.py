@@ -218,8 +218,7 @@ class ObjectStorage(Storage):
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, or that a store
-        would refuse or change."""
+        """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one that stores refuse."""
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
         why, cure = None, "Use another name."

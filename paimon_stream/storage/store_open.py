@@ -72,8 +72,7 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region must be
     asked for or a role must be assumed. Requests are repeated for at most `seconds`. `bulk` is for requests with more
     than 1 MiB, which get more time. Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses,
-    `UnsupportedFeature` for those that need a later obstore, and `PermissionDenied` without credentials of the profile
-    or role."""
+    `UnsupportedFeature` if they need a later obstore, and `PermissionDenied` without credentials of profile or role."""
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
     config = dict(settings.config)

@@ -1,6 +1,5 @@
-"""The ledger: was this batch committed, may it be committed, or must an operator decide? The rules are in
-exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. `later_batches.py` judges the later batches of a run. Nothing
-here writes."""
+"""The ledger: was this batch committed, may it be committed, or must an operator decide? exactly-once.md §2 and §4, and
+semantics.md R1.3-R1.5 have the rules. `later_batches.py` judges a run's later batches. Nothing here writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,7 +58,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run; `snapshot` is None if it has expired. `dead` is what other attempts may have left."""
+    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other attempts may have left."""
 
     seen: SnapshotRef | None
     snapshot: Snapshot | None
@@ -378,8 +377,7 @@ def _judge_entry(
 def _judge_files(
     evidence: Evidence, entry: JournalEntry | None, latest: Snapshot, refuse: ReplayErrors, why: str
 ) -> Verdict:
-    """The snapshots do not show whether this batch was published; `why` says so. A live file of an attempt is
-    a proof that it was."""
+    """The snapshots do not show whether the batch was published (`why`). A live file of an attempt is a proof."""
     seen = SnapshotRef.of(latest)
     if entry is not None and evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
