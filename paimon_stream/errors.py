@@ -59,9 +59,7 @@ def _rebuild(kind: "type[PaimonStreamError]", message: str, context: dict[str, A
 def by_name(name: str) -> "type[PaimonStreamError]":
     """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
     found = globals().get(name)
-    if isinstance(found, type) and issubclass(found, PaimonStreamError):
-        return found
-    return PaimonStreamError
+    return found if isinstance(found, type) and issubclass(found, PaimonStreamError) else PaimonStreamError
 
 
 class ConfigError(PaimonStreamError):

@@ -150,8 +150,7 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
-    properties = values.get("properties", {})
-    values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})
+    values["properties"] = MappingProxyType({str(k): str(v) for k, v in values.get("properties", {}).items()})
     return Snapshot(**values)
 
 

@@ -254,8 +254,7 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
-    millis = clock.local_millis()
-    made = _EPOCH + dt.timedelta(milliseconds=millis)
+    made = _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
     parts = [made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond * 1000]
     micros = round(time_retained.total_seconds() * 1_000_000)
     seconds = f"{micros // 1_000_000}.{micros % 1_000_000:06d}000"

@@ -81,8 +81,7 @@ def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
     numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
-    roots = [_root(ahead, stat, number, found) for number, _, stat in ascending]
-    return [one for one in roots if one is not None]
+    return [root for number, _, stat in ascending if (root := _root(ahead, stat, number, found)) is not None]
 
 
 def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings) -> Root | None:

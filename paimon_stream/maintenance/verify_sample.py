@@ -144,8 +144,7 @@ class _File:
         if dynamic:
             self.hashes.append(np.unique(key_hashes(batch, types)))
             return
-        function = self.table.options.value(BUCKET_FUNCTION)
-        placed = assign_buckets(batch, types, total, function)
+        placed = assign_buckets(batch, types, total, self.table.options.value(BUCKET_FUNCTION))
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:

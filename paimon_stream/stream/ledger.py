@@ -317,9 +317,7 @@ def _judge_known(
                 f"{own.commit_identifier}"
             )
         return Fresh(seen=seen, own=published)
-    if entry is None:
-        return Fresh(seen=seen, own=published)
-    return Reuse(seen=seen, own=published, entry=entry)
+    return Fresh(seen=seen, own=published) if entry is None else Reuse(seen=seen, own=published, entry=entry)
 
 
 def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:

@@ -162,8 +162,7 @@ class StreamWriter:
         verdict = self._judge_from_storage(batch, evidence, refuse)
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
-            newest = verdict.seen.id
-            looks.append(partial(guard_stream, self.table, self._snapshots, newest, self._runtime.clock))
+            looks.append(partial(guard_stream, self.table, self._snapshots, verdict.seen.id, self._runtime.clock))
         # What a later run has left since the evidence was gathered may have expired before it was judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
@@ -185,8 +184,7 @@ class StreamWriter:
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
         require_unpublished(self._snapshots, self._identity, refuse)
-        none = frozenset[str]()
-        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=none)
+        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset())
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
             self._journal.clear()

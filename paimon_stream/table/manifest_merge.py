@@ -117,8 +117,7 @@ def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> 
         elif not any(meta.num_deleted_files for meta in group):
             result.extend(access.join(group))  # nothing can cancel out
         else:
-            entries = merge_entries(chain.from_iterable(map(access.read, group)))
-            result.extend(access.write(entries.values()))
+            result.extend(access.write(merge_entries(chain.from_iterable(map(access.read, group))).values()))
     return tuple(result)
 
 

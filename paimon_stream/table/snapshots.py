@@ -341,8 +341,7 @@ class SnapshotStore:
             text = layout.read_hint(self.storage, path)
         except StorageError:
             return None
-        found = None if text is None else layout.id_in_name(text.strip(), "")
-        return found or None
+        return None if text is None else layout.id_in_name(text.strip(), "") or None
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's lineage. If there are too many, every second one is dropped."""
