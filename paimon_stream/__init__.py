@@ -20,8 +20,7 @@ __all__ = [
     "__version__", "catalog", "errors", "register",
 ]  # fmt: skip
 
-# Loaded when first used: executors import parts of this package in every Python worker, and they need neither
-# the committer nor Avro.
+# Loaded when first used: every Python worker imports parts of this package, and needs no committer and no Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 ROWS: Final = "\ufdd0rows\ufdd1"
-"""Stands for a number of rows in `InvalidData.pattern`. U+FDD0 and U+FDD1 are not characters, so no name of a
-table or column has them."""
+"""Stands for a number of rows in `InvalidData.pattern`. No name has U+FDD0 or U+FDD1, which are not characters."""
 PLACES: Final = "\ufdd0places\ufdd1"
 """Stands for a number of places in `InvalidData.pattern`."""
 
@@ -60,9 +59,7 @@ def _rebuild(kind: "type[PaimonStreamError]", message: str, context: dict[str, A
 def by_name(name: str) -> "type[PaimonStreamError]":
     """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
     found = globals().get(name)
-    if isinstance(found, type) and issubclass(found, PaimonStreamError):
-        return found
-    return PaimonStreamError
+    return found if isinstance(found, type) and issubclass(found, PaimonStreamError) else PaimonStreamError
 
 
 class ConfigError(PaimonStreamError):
@@ -78,8 +75,7 @@ class UnsupportedFeature(ConfigError):
 
 
 class UnsupportedTable(ConfigError):
-    """Another engine writes the table on a store where it may replace our snapshots, and
-    `paimon-stream.commit.guard` is strict."""
+    """On this store another writing engine may replace our snapshots, and `paimon-stream.commit.guard` is strict."""
 
 
 class MissingExtra(ConfigError):
@@ -103,8 +99,8 @@ class UnknownVersion(FormatError):
 
 
 class IncompatibleSchema(PaimonStreamError):
-    """The rows do not fit the table's schema: columns are missing, unknown, ambiguous or of a type that
-    cannot be written without loss."""
+    """The rows do not fit the table's schema: columns are missing, unknown, ambiguous or of a type that cannot be
+    written without loss."""
 
 
 class InvalidData(PaimonStreamError):
@@ -218,8 +214,7 @@ class StrictModeViolated(CommitConflict):
 
 
 class CommitLost(CommitConflict):
-    """Another snapshot has the id of a snapshot that this package published: a writer that does not publish
-    atomically replaced it, or the table was rolled back and written again."""
+    """Another snapshot has the id of one of ours: a non-atomic writer replaced it, or a rollback freed the id."""
 
 
 class CommitContended(PaimonStreamError):

@@ -1,6 +1,5 @@
-"""Time, randomness and ids: the only module that reads a clock or draws random numbers. Everything that needs one of
-them takes a `Runtime`. `system()` is the real one. `simulated(seed)` never sleeps, has a clock of its own and repeats
-itself exactly for the same seed, so races and time-outs are tested without waiting."""
+"""Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs one takes a
+`Runtime`. `system()` is the real one. `simulated(seed)` never sleeps, and repeats itself exactly by its own clock."""
 
 import random
 import time

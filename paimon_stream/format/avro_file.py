@@ -107,8 +107,7 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from compressed blocks. Its sync marker is a hash of the content: equal content gives equal
-    bytes."""
+    """A whole file from compressed blocks. The sync marker is a hash of the content, so equal content looks equal."""
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:

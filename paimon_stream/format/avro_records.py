@@ -259,9 +259,7 @@ def _without(node: Any) -> Any:
     """The schema without logical types: values are wanted as they are stored."""
     if isinstance(node, dict):
         return {key: _without(value) for key, value in node.items() if key != "logicalType"}
-    if isinstance(node, list):
-        return [_without(one) for one in node]
-    return node
+    return [_without(one) for one in node] if isinstance(node, list) else node
 
 
 def _weigh(node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int) -> tuple[bool, int]:

@@ -16,8 +16,7 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def _fields(text: str, **records: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a text such as `_BUCKET int, _LEVEL int?`; `?` means nullable. Types: Avro's, `_TYPES`,
-    `records`."""
+    """The fields of a text such as `_BUCKET int, _LEVEL int?` (nullable). Types are Avro's, `_TYPES` or `records`."""
     made = []
     for name, word in map(str.split, text.split(",")):
         core = word.removesuffix("?")

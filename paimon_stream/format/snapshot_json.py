@@ -126,8 +126,7 @@ _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     """Reads a snapshot file and ignores unknown keys. The message has `path` and the sentence `cure`. Raises
-    `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file, `UnknownVersion` for a version
-    above 3."""
+    `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file, `UnknownVersion` above 3."""
     values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
@@ -151,8 +150,7 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
-    properties = values.get("properties", {})
-    values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})
+    values["properties"] = MappingProxyType({str(k): str(v) for k, v in values.get("properties", {}).items()})
     return Snapshot(**values)
 
 

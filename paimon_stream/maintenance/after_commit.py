@@ -37,9 +37,8 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """The maintenance by one committer of one table, called after each commit with the new snapshot. `on_expiry` gets
-    the report of each expiry, or None if it failed, in the thread that did the work. `batch`: the committer is not a
-    stream's."""
+    """One committer's maintenance of one table, called after each commit with the new snapshot. `on_expiry` gets each
+    expiry's report, or None if it failed, in the thread that did the work. `batch`: the committer is no stream's."""
 
     runtime: Runtime = field(default_factory=system)
     batch: bool = False

@@ -26,8 +26,7 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
 
 
 def age_of(given: Age, name: str, table: str) -> dt.timedelta:
-    """The age. `name` is the name of the argument and `table` the location, both for the message. Raises
-    `InvalidOption`."""
+    """The age. Raises `InvalidOption`, which names the argument (`name`) and the table's location (`table`)."""
     with suppress(ValueError, OverflowError):
         if isinstance(given, str):
             return dt.timedelta(milliseconds=duration(given))

@@ -1,6 +1,5 @@
-"""Branches: histories of their own over the files of one table (table-kinds.md §6). While a branch is made or deleted,
-a note `_paimon_stream/branch-<name>` says so, and this release opens no such branch. A run that was killed leaves the
-note, and the same call completes it."""
+"""Branches: histories of their own over the files of one table (table-kinds.md §6). While one is made or deleted, a
+note `_paimon_stream/branch-<name>` says so, and this release does not open it. The same call completes a killed run."""
 
 from dataclasses import dataclass
 from typing import Final, cast
@@ -44,8 +43,7 @@ class BranchReport(Report):
 
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
-    """The branches but main by name, each with its newest snapshot, without those that are half made or half deleted.
-    Raises `CorruptMetadata`, `StorageError`."""
+    """The finished branches but main by name, with their newest snapshots. Raises `CorruptMetadata`, `StorageError`."""
     found = [BranchStorage(whole_of(storage), name) for name in branch_names(storage)]
     return {one.branch: SnapshotStore(cast(Storage, one)).latest() for one in found if not one.is_noted()}
 

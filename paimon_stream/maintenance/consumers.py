@@ -33,8 +33,7 @@ def consumers(storage: Storage) -> dict[str, int]:
 
 
 def next_snapshot(storage: Storage, path: str) -> int:
-    """The id of the snapshot that the consumer with this file reads next. Raises `CorruptMetadata`, and
-    `StorageError`."""
+    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`, `StorageError`."""
     data = storage.read(path, MOST_JSON)
     with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
         return integer(parse_json(data)["nextSnapshot"])

@@ -1,6 +1,5 @@
-"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The range is Java's. Unlike
-in Java, the last snapshots of this package's streams are kept for a day after their newest batch was prepared (R1.7,
-R8.3), so that a stream that comes back finds them."""
+"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The range is Java's, but
+each of our streams keeps its last snapshots for a day after it prepared its newest batch (R1.7, R8.3)."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,8 +76,7 @@ class Retention:
         older_than: Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
-        """The given values, with the table's options for those that are missing. `table` is the location, for
-        messages. Raises `InvalidOption`."""
+        """The given values, else the table's options. `table` is the location, for messages. Raises `InvalidOption`."""
         least = _given(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
         most = _given(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
@@ -185,9 +183,8 @@ def expire_snapshots(
 def expiry_is_due(
     table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
-    """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent it.
-    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows it; then nothing is read.
-    Raises `InvalidOption`, `StorageError`."""
+    """Whether the table's options let any snapshot expire now; consumers and streams may still prevent it. If the
+    caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read. Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
     latest = snapshots.latest_id() if latest is None else latest
     if latest is None or latest - retention.least + 1 <= oldest.id:
@@ -233,9 +230,8 @@ def _end(options: opt.Options, snapshots: SnapshotStore, retention: Retention, i
 
 
 def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_of_user: int | None) -> int:
-    """The first id of the last snapshots of streams that were active within a day. A journal names the snapshot of the
-    batch before its newest one, or the snapshot that this batch was judged on. The stream's last snapshot is that one
-    or a later one."""
+    """The first id of the last snapshots of streams that were active within a day. Each is, or follows, the one that
+    the stream's journal names: that of the batch before its newest, or the one on which the newest was judged."""
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     own = None if user is None or last_of_user is None else user_folder(user)
     for name in storage.list_folders(OWN_FOLDER):
@@ -258,8 +254,7 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
-    """The snapshots below `end` in groups, oldest first. The last of each group is the one that follows what
-    is to expire, and the first of the next group."""
+    """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and begins the next."""
     below = [one for one in ids if one < end]
     found: list[Snapshot] = []
     for some in in_groups(below, _GROUP):

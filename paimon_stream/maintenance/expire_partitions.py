@@ -51,9 +51,8 @@ class PartitionExpiryReport(Report):
 
 
 def is_time(options: Options, runtime: Runtime, last: int | None, *, batch: bool) -> tuple[bool, int | None]:
-    """Whether partitions expire after this commit, which may be that of a batch write, and when they did for the last
-    time (milliseconds). The first time of a run is a random part of the interval earlier, so that runs that begin
-    together do not expire together."""
+    """Whether partitions expire after this commit, perhaps of a batch write, and when they last did (milliseconds). A
+    run's first time is earlier by a random part of the interval, so that runs do not all expire together."""
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
         return False, last
     now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)

@@ -93,10 +93,9 @@ class Cleaner:
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the files of the snapshots in the group other than the last one, which follows them. From then on
-        nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
-        the range was computed from. If it was stopped, nothing further may expire. Raises `StorageError`; then each
-        snapshot exists, or its note does."""
+        """Removes the files of all snapshots in the group but the last, which follows them. From then on nobody can tag
+        them, so their tags can be read. `newest` is the newest snapshot of the history when the range was computed. If
+        it was stopped, nothing further may expire. Raises `StorageError`; then each snapshot or its note exists."""
         if self.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
@@ -359,8 +358,7 @@ class Cleaner:
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
-        """Returns a function that checks whether a tag, branch or journal refers to a data file that a
-        snapshot deleted."""
+        """A function that checks whether a tag, branch or journal refers to a data file that a snapshot deleted."""
         sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
@@ -456,8 +454,7 @@ class Cleaner:
                         yield from self._paths(one)
 
     def _clean_folders(self) -> None:
-        """Deletes empty bucket folders, then the empty partition folders above them, deepest first, if the
-        table's options say so."""
+        """If the options say so, deletes empty bucket folders, then empty partition folders above, deepest first."""
         emptied, self._folders = sorted(self._folders), set()
         if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
             return

@@ -104,8 +104,7 @@ class ExpiringNotes:
                 self._give_up(one.id, wrong)
 
     def written(self) -> Iterator[tuple[int, int]]:
-        """The ids of all noted snapshots, with the epoch milliseconds at which each note was written. Raises
-        `StorageError`."""
+        """The ids of noted snapshots, each with its note's time (epoch milliseconds). Raises `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
             found = id_in_name(stat.name, _PREFIX)
             if found is not None:

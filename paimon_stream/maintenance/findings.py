@@ -101,8 +101,7 @@ class Findings:
         self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
     def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
-        """Records that findings about the file concern this tag, or this snapshot if there is no tag.
-        Snapshots must come in ascending order."""
+        """Records who needs the file: the tag, or without one the snapshot. Snapshots must come in ascending order."""
         needs = self._needs.setdefault(path, _Needs())
         if tag is None:
             needs.add(snapshot_id, snapshot_id)

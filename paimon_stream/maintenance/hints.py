@@ -1,6 +1,5 @@
 """The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove (semantics.md §2.4).
-Without its snapshots a table looks empty and all its files look unused. So code that removes files must ask
-`lost_history` first, and delete nothing in doubt."""
+Without snapshots all files look unused. So what removes files asks `lost_history`, and in doubt deletes none."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -29,9 +28,8 @@ class HintReport(Report):
 
 
 def repair_hints(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> HintReport:
-    """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table, wrong
-    hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer that commits in
-    the meantime sets it again. Raises `StorageError`."""
+    """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe beside writers:
+    LATEST is never moved to a missing snapshot, and a commit meanwhile sets it again. Raises `StorageError`."""
     used = table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()

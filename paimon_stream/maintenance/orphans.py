@@ -49,12 +49,11 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
-    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
-    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, or whole for files outside it, at
-    most `max_paths` of them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were
-    read, `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
-    the paths, at most `max_paths` of them, that were left without a look inside: symbolic links, and folders
-    that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
+    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest, index,
+    statistics, snapshot, changelog, stream. `paths` (at most `max_paths`) are relative to the table, or whole outside
+    it. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read, `failed` the files
+    that could not be deleted, `folders` the removed empty folders. `skipped` (at most `max_paths`) were not looked
+    into: symbolic links, and folders named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
 
     also_in_json = ("count", "bytes", "paths_cut")
 
@@ -232,8 +231,7 @@ class _Cleaner:
         return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files of any origin that do not belong where they are, including the temporary files of killed
-        writers."""
+        """Old files of any origin that do not belong there, including the temporary files of killed writers."""
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
                 for stat in self._old(files_of(self.storage, f"{branch}{kind}")):

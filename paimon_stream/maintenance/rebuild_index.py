@@ -145,8 +145,7 @@ class _Rebuild:
         return live.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
-        """What is right, for each bucket of a partition whose index is wrong. Raises `CorruptMetadata` if a key is in
-        two buckets."""
+        """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is in two buckets."""
         keys = {bucket: self._keys(of) for bucket, of in files.items()}
         twice = in_several(keys.values())
         if len(twice):

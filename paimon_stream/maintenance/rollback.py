@@ -130,9 +130,8 @@ class _Rollback:
         self.storage.delete(self.pin)
 
     def _look(self) -> None:
-        """Makes sure that the pin exists, and restores the target's snapshot from it if that has expired.
-        EARLIEST points to it before it exists, so that a kill leaves no hint that hides it, and again
-        afterwards, because an expiry may have moved the hint."""
+        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points to it before it
+        exists, so that after a kill no hint hides it, and again afterwards: an expiry may have moved the hint."""
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(

@@ -43,8 +43,7 @@ class SearchedFolders:
                 yield from self._below(start, self.layout.partition_keys)
 
     def pages(self, kind: str, folder: str) -> Iterator[list[FileStat]]:
-        """The files, also hidden ones, of a folder that `all` found, and of the searched folders below it.
-        Raises `StorageError`."""
+        """All files of a folder that `all` found, and of the searched folders below it. Raises `StorageError`."""
         if self.storage.has_folders and not split_root(folder)[0]:
             yield files_of(self.storage, folder)
             return

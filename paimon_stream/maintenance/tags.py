@@ -58,9 +58,8 @@ def create_tag(
     runtime: Runtime | None = None,
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
-    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also for one that
-    expired in the meantime, or that only tags keep while an expiry is in progress or was interrupted. `known` are the
-    tags, if they were just read."""
+    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also if it has expired, or
+    if only tags keep it while an expiry is unfinished. `known` are the tags, if they were just read."""
     used, clock = table.storage, (runtime or system()).clock
     _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
@@ -95,11 +94,9 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises `InvalidOption` for
-    a name that no tag can have, `CommitContended` while a rollback is under way, `CorruptMetadata` for another tag that
-    cannot be read, `StorageError`.
-
-    Of a tag that cannot be read, only its own file is deleted, also while a rollback is under way. Which data files it
-    kept is not known, so all stay, and orphan removal finds those that nothing needs."""
+    a name that no tag can have, `CommitContended` while a rollback is under way, `CorruptMetadata` for another
+    unreadable tag, `StorageError`. Of an unreadable tag, only its own file is deleted, also while a rollback is under
+    way. Which data files it kept is not known, so all stay, and orphan removal finds those that nothing needs."""
     used = table.storage
     tag = find_tag(used, name)
     if tag is None:  # one that exists may have any name: other engines gave it
@@ -148,16 +145,14 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """The tags by name, each with its snapshot, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
-    `StorageError`."""
+    """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     names = (name for name in tag_names(storage) if not is_pin(name))
     found = ((name, read_tag(storage, tag_path(name))) for name in names)
     return {name: snapshot for name, snapshot in found if snapshot is not None}  # None: deleted meanwhile
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
-    """The snapshot of a tag, what is wrong if it cannot be read, None if there is no such tag. Raises
-    `StorageError`."""
+    """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises `StorageError`."""
     if is_pin(name) or name not in tag_names(storage):
         return None
     try:
@@ -259,8 +254,7 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
-    millis = clock.local_millis()
-    made = _EPOCH + dt.timedelta(milliseconds=millis)
+    made = _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
     parts = [made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond * 1000]
     micros = round(time_retained.total_seconds() * 1_000_000)
     seconds = f"{micros // 1_000_000}.{micros % 1_000_000:06d}000"

@@ -1,10 +1,9 @@
 """Verifying a table: everything that its snapshots and tags state is compared with what exists.
 
-Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing storage raises.
-Snapshots that expire or are rolled back during the check are skipped. Every manifest is read once (those of the newest
-snapshot once more), every folder is listed once, and data files are opened only for the sample. Memory: a few dozen
-bytes per manifest entry, none for their texts. The codes of findings are stable. `verify_beside`, `verify_files`,
-`verify_manifests`, `verify_history`, `verify_newest` and `verify_sample` have the checks of their parts."""
+Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an exception; only a
+failing storage raises. Snapshots that expire or are rolled back meanwhile are skipped. Every manifest is read once (the
+newest snapshot's once more), every folder is listed once, and data files are opened only for the sample. Memory: a few
+dozen bytes per manifest entry, none for their texts. The modules `verify_…` have the checks of their parts."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

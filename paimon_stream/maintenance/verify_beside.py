@@ -49,9 +49,8 @@ def check_statistics(root: Root, shelf: Shelf) -> None:
 
 
 def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
-    """Checks that the index files of a snapshot or tag exist with their sizes, and that a bucket has one hash index
-    (table-kinds.md D3, D4). `current` is the index manifest of the newest snapshot: only writers need a hash index, and
-    only that one. Raises `StorageError`."""
+    """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has one hash index
+    (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers need it. Raises `StorageError`."""
     name, found = root.snapshot.index_manifest, shelf.found
     if name is None:
         return

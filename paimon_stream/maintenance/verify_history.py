@@ -1,5 +1,4 @@
-"""Checks the history of a table: its snapshots and tags, who committed what, and the files that refer to it
-(hints, consumers, journals)."""
+"""Checks the history of a table: snapshots, tags, who committed, and what refers to it (hints, consumers, journals)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -82,8 +81,7 @@ def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
     numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
-    roots = [_root(ahead, stat, number, found) for number, _, stat in ascending]
-    return [one for one in roots if one is not None]
+    return [root for number, _, stat in ascending if (root := _root(ahead, stat, number, found)) is not None]
 
 
 def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings) -> Root | None:
@@ -212,8 +210,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
 
 
 def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read, and that rows can be merged under the newest one. Returns the ids
-    of the schemas that can be read."""
+    """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the readable ones."""
     store = SchemaStore(storage)
     readable = set()
     newest: TableSchema | None = None

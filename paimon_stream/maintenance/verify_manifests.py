@@ -1,9 +1,8 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
 Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once, unless something is
-wrong with one of them. Of each entry the hash of its identity and ADD or DELETE are kept, and the sequence numbers of
-level-0 files of tables with a primary key; the checks across manifests need no more. Everything about a single entry is
-checked while the manifest is read."""
+wrong with one of them. What a single entry shows is checked while its manifest is read. For checks across manifests the
+hash of its identity and ADD or DELETE are kept, and sequence numbers of level-0 files with a primary key."""
 
 from array import array
 from collections import Counter

@@ -1,6 +1,5 @@
-"""Verification of the files of the newest snapshot: their levels, where compactions look up older values, the keys of
-files that readers do not merge, and the ids that row tracking gives to their rows. What cannot be read is reported by
-other checks."""
+"""Verification of the newest snapshot's files: levels where compactions look up older values, keys of files that
+readers do not merge, and ids of row tracking. What cannot be read is reported by other checks."""
 
 from dataclasses import replace
 from itertools import chain, zip_longest
@@ -22,9 +21,8 @@ from paimon_stream.table.table import Table
 
 def check_levels(table: Table, found: Findings) -> None:
     """Warns of buckets whose readers overlook values: their newer level was written before the table's compactions
-    looked up older values, and an older level has values of the same keys (semantics.md §6.6). Reads the manifests of
-    the newest snapshot again if the table's engine adds up values and its options have changed. Raises
-    `StorageError`."""
+    looked up older values, and an older level has values of the same keys (semantics.md §6.6). Reads the newest
+    manifests again if the table's engine adds up values and its options have changed. Raises `StorageError`."""
     try:
         adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
         if not (adds_up and looks_up(table.options)):

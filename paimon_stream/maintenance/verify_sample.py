@@ -1,6 +1,5 @@
-"""Reads some data files in full: do their rows agree with what the manifests record? Checked are the number of rows,
-their partition and bucket, the bounds and NULL counts by which readers skip files, and in tables with a primary key the
-sequence numbers."""
+"""Reads some data files in full: do their rows agree with the manifests? It checks their number, partition and
+bucket, the bounds and NULL counts by which readers skip files, and, with a primary key, the sequence numbers."""
 
 import math
 from collections.abc import Iterator
@@ -145,8 +144,7 @@ class _File:
         if dynamic:
             self.hashes.append(np.unique(key_hashes(batch, types)))
             return
-        function = self.table.options.value(BUCKET_FUNCTION)
-        placed = assign_buckets(batch, types, total, function)
+        placed = assign_buckets(batch, types, total, self.table.options.value(BUCKET_FUNCTION))
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:

@@ -146,8 +146,7 @@ def check_branch(name: str, location: str) -> None:
 
 
 def split_location(location: str) -> tuple[str, str | None]:
-    """The table's folder, and the name of the branch if the location ends in `$branch_<name>`; None for main. Raises
-    `InvalidOption` for a name that no branch may have."""
+    """The table's folder, and the branch if the location ends in `$branch_<name>`. Raises `InvalidOption`."""
     folder, slash, last = location.rstrip("/").rpartition("/")
     table, mark, name = last.partition(_MARK)
     if not mark:
@@ -158,8 +157,7 @@ def split_location(location: str) -> tuple[str, str | None]:
 
 
 def with_branch(location: Any, branch: str | None) -> Any:
-    """The location of a branch of the table at `location`. Raises `InvalidOption` for a name that no branch may have,
-    and if the location names another branch."""
+    """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another branch's location."""
     if branch is None or not isinstance(location, str | os.PathLike) or not (text := os.fspath(location)).strip():
         return location  # `open_storage` judges it
     shown = shown_location(text)

@@ -62,8 +62,7 @@ def shown(path: str) -> str:
 
 
 def split_root(path: str) -> tuple[str, str]:
-    """The folder, with a slash at its end, as which an external root is shown, "" for the table's own one, and the path
-    below it."""
+    """The folder as which an external root is shown (the table's own: ""), with a slash, and the path below it."""
     if not path.startswith(_SHOWN):
         return "", path
     root, _, inner = path[len(_SHOWN) :].partition("/")

@@ -185,8 +185,7 @@ class MemoryStorage(Storage):
         return self._folder(folder), name
 
     def _keep(self, folder: str, name: str, data: bytes) -> None:
-        file = _File(bytes(data), self._store.clock.now_millis())
-        self._store.folders.setdefault(folder, {})[name] = file
+        self._store.folders.setdefault(folder, {})[name] = _File(bytes(data), self._store.clock.now_millis())
 
     def _file(self, path: str) -> _File:
         folder, name = self._split(path)

@@ -218,8 +218,7 @@ class ObjectStorage(Storage):
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, or that a store
-        would refuse or change."""
+        """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one that stores refuse."""
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
         why, cure = None, "Use another name."
@@ -266,8 +265,7 @@ class ObjectStorage(Storage):
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
         """What all keys of a folder begin with, and what obstore finds directly in it."""
         key = self.key(folder) if folder else self.settings.prefix
-        found = self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
-        return f"{key}/", found
+        return f"{key}/", self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
 
     def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)

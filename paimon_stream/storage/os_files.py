@@ -55,8 +55,7 @@ class CheckedFile(io.FileIO):
 
 
 class Output:
-    """The context of `open_output`. It is a class and not a generator, so that an object dropped half-way, as
-    in a killed process, leaves the file as it is."""
+    """The context of `open_output`. A generator that is dropped half-way, as by a kill, would change the file."""
 
     def __init__(self, full: str) -> None:
         self.full = full

@@ -141,9 +141,7 @@ def open_source(store: "ObjectStorage", path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
     first, which is where formats have their indexes. Raises `NotFound`."""
     size, start, tail = _size_and_tail(store, path)
-    if start == 0:
-        return pa.BufferReader(tail)
-    return pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
+    return pa.BufferReader(tail) if start == 0 else pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
 
 
 def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:

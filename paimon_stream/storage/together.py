@@ -57,8 +57,7 @@ class Tally:
 
 
 class Meter:
-    """The requests that a storage has sent, by kind, and the trips of this thread, since it was made. Nothing
-    for a storage that does not count."""
+    """The requests that a storage has sent, by kind, and the trips of this thread; none if it does not count."""
 
     __slots__ = ("_begun", "_tally", "_trip")
 

@@ -57,10 +57,9 @@ class Claims:
         self._claim = f"{self._folder}/{_CLAIM}{self.run}"
 
     def acquire(self) -> frozenset[str]:
-        """Claims the commit user for this writer of this run, and ends the claims of earlier runs. Returns their names.
+        """Claims the commit user for this writer of this run, ends the claims of earlier runs, and returns their names.
         What the register of one of them proves stays proven: it names this run from then on, so a run that ends before
-        it registers leaves it as it was. Raises `DuplicateWriter` if another sink of the same run has already claimed
-        it."""
+        it registers leaves it as it was. Raises `DuplicateWriter` if another sink of this run has claimed it."""
         mine = self._identity.token
         content = json_text.encode_checksummed("claim", {"token": mine, "user": self._identity.user})
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
@@ -78,8 +77,7 @@ class Claims:
 
     def standing(self) -> frozenset[str]:
         """The names of the runs that no later one has ended; usually that of the newest run."""
-        there = self._storage.list_files(self._folder, _CLAIM)
-        return frozenset(stat.name.removeprefix(_CLAIM) for stat in there)
+        return frozenset(one.name.removeprefix(_CLAIM) for one in self._storage.list_files(self._folder, _CLAIM))
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
@@ -155,8 +153,7 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
     """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for each."""
     folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
     wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
-    found = storage.together(wanted)
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in storage.together(wanted) if one is not None)
 
 
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:

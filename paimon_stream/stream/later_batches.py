@@ -58,8 +58,7 @@ def judge_next(
 
 
 def require_unpublished(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
-    """Checks that no run of this stream has published the batch or a later one in the table's lineage. Raises
-    `SharedCheckpoint`."""
+    """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's lineage."""
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
     if found and found.commit_identifier >= refuse.batch_id:

@@ -1,6 +1,5 @@
-"""The ledger: was this batch committed, may it be committed, or must an operator decide? The rules are in
-exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. `later_batches.py` judges the later batches of a run. Nothing
-here writes."""
+"""The ledger: was this batch committed, may it be committed, or must an operator decide? exactly-once.md §2 and §4, and
+semantics.md R1.3-R1.5 have the rules. `later_batches.py` judges a run's later batches. Nothing here writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,9 +20,8 @@ _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark reports about one micro-batch; None is what cannot be read from the checkpoint. `offsets_hash`
-    distinguishes two plans of the same batch id. `watermark` is epoch milliseconds, and so is the time at which Spark
-    recorded the previous batch as done."""
+    """What Spark reports about one micro-batch; None if the checkpoint does not show it. `offsets_hash` distinguishes
+    plans of the same batch id. `watermark` and the time when the previous batch was done are epoch milliseconds."""
 
     batch_id: int
     offsets_hash: str | None = None
@@ -33,10 +31,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, and
-    `newest` the latest one, None if it is `seen`. `own` is our newest published batch. `dead` is what an
-    earlier attempt left, to be removed after this batch is published. If files that an earlier run prepared are not
-    used, `written_again` says why."""
+    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, `newest` the
+    latest one, None if it is `seen`, and `own` our newest published batch. `dead` is what an earlier attempt left, to
+    be removed after publishing. `written_again` says why files that an earlier run prepared are not used."""
 
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
@@ -61,8 +58,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run. `snapshot` is None if the batch's files are live but its snapshot has
-    expired. `dead` is what other attempts may have left."""
+    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other attempts may have left."""
 
     seen: SnapshotRef | None
     snapshot: Snapshot | None
@@ -74,13 +70,11 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses.
-
-    `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the journal's entry of this batch,
-    `last_entry` and `later_entry` the newest ones of an earlier and of a later batch. `registered` is the register of
-    this commit user, `others` those of all other users. `files_live` counts the data files of an entry's attempts that
-    are live in a snapshot. `claimed`: another sink of this run writes under a commit user. `runs` are this run and
-    those whose claims stood when it began."""
+    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the
+    journal's entry of this batch, `last_entry` and `later_entry` the newest ones of an earlier and of a later batch.
+    `registered` is the register of this commit user, `others` those of all others. `files_live` counts the data files
+    of an entry's attempts that are live in a snapshot. `claimed`: another sink of this run writes under a commit user.
+    `runs` are this run and those whose claims stood when it began."""
 
     identity: WriterIdentity
     batch: Batch
@@ -155,9 +149,8 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of the batch whose newest snapshot is `newest`. The compactions behind a batch
-    change no row: if another engine replaces such a snapshot, no batch is lost. It is `newest` itself if the
-    other has expired."""
+    """The snapshot with the rows of the batch whose newest snapshot is `newest`, or `newest` if it has expired. The
+    compactions behind a batch change no row: if another engine replaces such a snapshot, no batch is lost."""
     batch = newest.commit_user, newest.commit_identifier
     below = snapshots.walk_down(newest.id - 1) if newest.commit_kind is CommitKind.COMPACT else ()
     for one in below:
@@ -179,10 +172,9 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
-    """What a walk down the snapshots found: our newest snapshot; whether the walk reached the table's first
-    snapshot; a snapshot that another incarnation of this stream published; by commit user, the snapshots of
-    this batch or later ones that the same query published under other users; and a snapshot of ours that is
-    not known to lie in the lineage."""
+    """What a walk down the snapshots found: our newest snapshot; whether it reached the table's first one; one that
+    another incarnation of this stream published; by user, those of this batch or later ones that the same query
+    published under other users; and one of ours that is not known to lie in the lineage."""
 
     own: Snapshot | None
     complete: bool
@@ -286,9 +278,8 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
 def _judge_known(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last_entry: JournalEntry | None, refuse: ReplayErrors
 ) -> Verdict:
-    """Our newest snapshot exists: compares its identifier with the batch. If an operator lets a doubtful batch
-    continue, its entry is not passed on as dead, because the files that it names may be those of the published
-    batch."""
+    """Our newest snapshot exists: compares its identifier with the batch. A doubtful batch that an operator lets
+    continue has no dead entry, because the files that the entry names may be those of the published batch."""
     snapshots, seen = evidence.snapshots, evidence.seen
     batch_id, marks, offsets = evidence.batch.batch_id, Marks.of(own.properties), evidence.batch.offsets_hash
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
@@ -326,9 +317,7 @@ def _judge_known(
                 f"{own.commit_identifier}"
             )
         return Fresh(seen=seen, own=published)
-    if entry is None:
-        return Fresh(seen=seen, own=published)
-    return Reuse(seen=seen, own=published, entry=entry)
+    return Fresh(seen=seen, own=published) if entry is None else Reuse(seen=seen, own=published, entry=entry)
 
 
 def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:
@@ -386,8 +375,7 @@ def _judge_entry(
 def _judge_files(
     evidence: Evidence, entry: JournalEntry | None, latest: Snapshot, refuse: ReplayErrors, why: str
 ) -> Verdict:
-    """The snapshots do not show whether this batch was published; `why` says so. A live file of an attempt is
-    a proof that it was."""
+    """The snapshots do not show whether the batch was published (`why`). A live file of an attempt is a proof."""
     seen = SnapshotRef.of(latest)
     if entry is not None and evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)

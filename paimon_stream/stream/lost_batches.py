@@ -91,8 +91,7 @@ def _of_entry(user: str, entry: JournalEntry) -> LostBatch:
 
 
 def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) -> LostBatch:
-    """The batch whose snapshot had this delta list, and the id `place`. Raises `NotFound`,
-    `UnsupportedFeature`, `StorageError`."""
+    """The batch of this delta list and snapshot id. Raises `NotFound`, `UnsupportedFeature`, `StorageError`."""
     storage = table.storage
     entries = lost_entries(ManifestStore(storage), nonce)
     if entries is None:

@@ -32,8 +32,7 @@ from paimon_stream.table.table import Table, check_committable
 
 _NONCE: Final = MARK_PREFIX + "recommitted"
 _LATEST_MILLIS: Final = 45 * 60_000
-"""A snapshot is put at most half an hour after its staging. Clocks differ by less than 15 minutes, because
-stores refuse requests of others."""
+"""The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores let clocks differ."""
 _SHOWN: Final = 5
 
 

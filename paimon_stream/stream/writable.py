@@ -98,10 +98,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 
 
 def warn_of_work_left(table: Table) -> None:
-    """Warns of table options that ask committers for work which this package does not do, and of credentials that
-    somebody stored in the table: one line each, or nothing. The warning comes once, when a stream or a batch write
-    begins, so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other jobs, so there
-    is no warning of these if it is on."""
+    """Warns of table options that ask committers for work which this package does not do, and of stored credentials: a
+    line each, once, when a stream or batch write begins, so that nobody waits for tags or metadata that never come.
+    `write-only` leaves tags to other jobs, so there is no warning of these if it is on."""
     options = table.options
     of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)

@@ -162,8 +162,7 @@ class StreamWriter:
         verdict = self._judge_from_storage(batch, evidence, refuse)
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
-            newest = verdict.seen.id
-            looks.append(partial(guard_stream, self.table, self._snapshots, newest, self._runtime.clock))
+            looks.append(partial(guard_stream, self.table, self._snapshots, verdict.seen.id, self._runtime.clock))
         # What a later run has left since the evidence was gathered may have expired before it was judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
@@ -185,8 +184,7 @@ class StreamWriter:
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
         require_unpublished(self._snapshots, self._identity, refuse)
-        none = frozenset[str]()
-        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=none)
+        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset())
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
             self._journal.clear()
@@ -247,9 +245,8 @@ class StreamWriter:
     # -- sequence numbers -------------------------------------------------------------------------
 
     def first_sequence(self) -> int:
-        """The first sequence number for the rows that are about to be written; 0 for a table without primary
-        key. Called after `judge`, or after a `SequenceConflict`, and before `commit`. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
+        `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
         self._numbering = self._committer.numbers(self._judged, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first

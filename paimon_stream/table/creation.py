@@ -65,8 +65,7 @@ def first_schema(
 
 
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:
-    """Raises `InvalidOption` if `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns or
-    each other (format.md §6.2, §6.3)."""
+    """Raises `InvalidOption` if the options of buckets do not fit the columns or each other (format.md §6.2, §6.3)."""
     bucket = options.value(opt.BUCKET)
     if bucket > _MOST_BUCKETS:
         raise _bad_bucket(bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted")

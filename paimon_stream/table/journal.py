@@ -1,6 +1,5 @@
-"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). Each batch has one small file,
-`_paimon_stream/<commit user>/<batch id>`, beside the table. It is written atomically before the commit; the last two
-are kept."""
+"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has one small file beside
+the table, `_paimon_stream/<commit user>/<batch id>`. It is written atomically before the commit; the last two stay."""
 
 from functools import partial
 

@@ -1,6 +1,5 @@
-"""Where the files of a table are: paths relative to the table's root (format.md §1). This package adds one folder to
-Paimon's layout: `_paimon_stream`, with a folder for each commit user. Java, including its orphan cleaning, ignores
-names that begin with `_`."""
+"""Where the files of a table are, relative to its root (format.md §1). To Paimon's layout this package adds the folder
+`_paimon_stream`, with one folder per commit user. Java, also its orphan cleaning, ignores names that begin with `_`."""
 
 import hashlib
 import re
@@ -51,8 +50,7 @@ def schema_path(schema_id: int) -> str:
 
 
 def manifest_path(name: str) -> str:
-    """The file of a manifest, a manifest list or an index manifest, by its name. Raises `CorruptMetadata` for
-    a name that no file can have."""
+    """The file of a manifest, manifest list or index manifest. Raises `CorruptMetadata` for an impossible name."""
     return f"{MANIFEST_FOLDER}/{names.checked_name(name, MANIFEST_FOLDER, 'The metadata')}"
 
 
@@ -77,8 +75,7 @@ def id_in_name(name: str, prefix: str) -> int | None:
 
 
 def read_hint(storage: Storage, path: str) -> str | None:
-    """The text of a hint file, None if there is none. A file of more than 32 bytes is no hint and is not
-    read. Raises `StorageError`."""
+    """The text of a hint file; None if it is missing or, without reading it, over 32 bytes. Raises `StorageError`."""
     try:
         return storage.read(path, _HINT_BYTES).decode("utf-8", "replace")
     except NotFound:
@@ -88,9 +85,8 @@ def read_hint(storage: Storage, path: str) -> str | None:
 
 
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path; different users give different parts. Everything but ASCII letters,
-    digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A part too long for a file name is cut and ends in a hash.
-    """
+    """The commit user as one safe part of a path, a different one for each user. Everything but ASCII letters, digits,
+    `_` and `-` becomes the `%XX` of its UTF-8 bytes. What is too long for a file name is cut and ends in a hash."""
     if not user:
         return "%"
     made = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
@@ -162,8 +158,7 @@ class Layout:
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:
-        """The values of a serialized partition row, in partition key order (see `format/binary_row.py`). Raises
-        `FormatError` for bytes that are not such a row."""
+        """The values of a serialized partition row (see `format/binary_row.py`), in key order. Raises `FormatError`."""
         return deserialize_partition(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
@@ -180,9 +175,8 @@ class Layout:
         return () if self.external is None else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of one bucket of one partition, as the table's storage shows it. With the `_EXTERNAL_PATH` of a
-        file, that file's own folder outside the table. Raises `FormatError` for a partition, bucket or external path
-        that the table cannot have."""
+        """The folder of a bucket of a partition, as the table's storage shows it, or, with a file's `_EXTERNAL_PATH`,
+        that file's folder outside the table. Raises `FormatError` for what the table cannot have."""
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
             names.checked_name(part, folder, "The partition of an entry")
@@ -210,8 +204,7 @@ class Layout:
         return self.data_file(entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path)
 
     def in_folder(self, folder: str, name: str) -> str:
-        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for a name that no
-        file can have."""
+        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for an impossible name."""
         return f"{folder}/{names.checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:

@@ -20,9 +20,8 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 
     A snapshot that changed no data file leaves no trace in the next one. It counts as part of the lineage if the next
     one has its manifests or, where these were merged, was built on as many rows. If a list of one of the two cannot be
-    read, an older snapshot is the proof: with one below it, the snapshot cannot have expired before. Without one, the
-    answer is None. Reads two manifest lists, and manifests only if the next commit merged them. Raises `StorageError`.
-    """
+    read, a snapshot below is the proof: it would have expired before. Without one, the answer is None. Reads two
+    manifest lists, and manifests only if the next commit merged them. Raises `StorageError`."""
     if snapshot.id >= latest.id:
         return True
     following = latest if latest.id == snapshot.id + 1 else snapshots.find(snapshot.id + 1)

@@ -46,10 +46,9 @@ def live_files(
     types: Sequence[DataType],
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in whatever order
-    the entries come (semantics.md §3.5). `types` are the types of the partition columns. `partitions` (a choice, or
-    serialized rows) limits the result to their files; then only manifests whose partition statistics allow one of them
-    are read. Raises `CorruptMetadata`."""
+    """The ADD entries of all live files, as readers see them: those that no DELETE names, in whatever order
+    (semantics.md §3.5). `types` are the partition columns'. `partitions` (a choice, or serialized rows) limits the
+    result; then manifests whose partition statistics allow none of them are not read. Raises `CorruptMetadata`."""
     chosen = partitions
     if not isinstance(chosen, PartitionFilter):
         if chosen is not None and not chosen:
@@ -102,8 +101,7 @@ class BucketIndex:
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Makes partitions known from their live files; those of others are skipped. Raises `BucketCountChanged` if a
-        partition has files for different bucket counts; then nothing is added."""
+        """Makes partitions known from their live files, or raises `BucketCountChanged`; then nothing is added."""
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
         self._absorb(sequences, totals, [entry for entry in live if entry.partition in sequences])
@@ -122,8 +120,7 @@ class BucketIndex:
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
-        """The number of level 0 files in the bucket: those that no compaction has processed. 0 for an unknown
-        partition."""
+        """The number of level 0 files in the bucket, which no compaction has processed. 0 for an unknown partition."""
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:

@@ -1,5 +1,4 @@
-"""Joins whole manifests as bytes, without decoding them, which is many times faster and gives the same records
-(docs/architecture.md, "The cost of a commit")."""
+"""Joins manifests as bytes, not decoded, which is far faster (docs/architecture.md, "The cost of a commit")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -23,8 +22,7 @@ _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest wi
 
 
 class ManifestJoiner(ManifestWriter):
-    """Joins manifests of one table. Only for manifests without deletes: they are not decoded, so an ADD and a
-    DELETE would not cancel out."""
+    """Joins manifests of a table that have no deletes: an ADD and a DELETE would not cancel out without decoding."""
 
     def __init__(
         self,

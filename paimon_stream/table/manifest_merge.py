@@ -1,9 +1,8 @@
-"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one
-(semantics.md §4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
+"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one (semantics.md
+§4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
 
-Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes depend on
-it. No existing file is changed; only new manifests are written. A manifest that need not change is passed on unchanged.
-"""
+Invariants: the live files stay the same. A minor merge keeps the order, because later deletes depend on it. No file is
+changed; only new manifests are written. A manifest that need not change is passed on unchanged."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,8 +83,7 @@ class ManifestAccess:
 
 def merge_manifests(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Merged:
     """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
-    `DeletedFiles` if a file is listed twice in manifests that must be decoded. The caller then removes what was
-    written."""
+    `DeletedFiles` if decoded manifests list a file twice. The caller then removes what was written."""
     after = full_merge(metas, limits, access)
     if after is None:
         after = minor_merge(metas, limits, access)
@@ -119,8 +117,7 @@ def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> 
         elif not any(meta.num_deleted_files for meta in group):
             result.extend(access.join(group))  # nothing can cancel out
         else:
-            entries = merge_entries(chain.from_iterable(map(access.read, group)))
-            result.extend(access.write(entries.values()))
+            result.extend(access.write(merge_entries(chain.from_iterable(map(access.read, group))).values()))
     return tuple(result)
 
 
@@ -149,8 +146,7 @@ def full_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> M
         return (*kept, *access.join(tuple(rest)))
 
     def survivors() -> Iterator[ManifestEntry]:
-        """The entries to write again, with one manifest in memory at a time. A manifest that loses no entry and
-        need not change goes to `kept`."""
+        """The entries to write again, one manifest in memory at a time. Manifests that need not change go to `kept`."""
         for meta in rest:
             entries = access.read(meta)
             live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]

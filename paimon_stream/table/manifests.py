@@ -87,8 +87,7 @@ class ManifestStore:
                 yield from self.read_of(meta, partitions)
 
     def index_entries(self, name: str | None) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, from the index manifest of that name; none if it has no such manifest.
-        Raises what `read_list` raises."""
+        """The live index files of a snapshot, from its index manifest if it has one. Raises what `read_list` raises."""
         if name is None:
             return ()
         data, path = self._read(name, None)

@@ -102,8 +102,7 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
     for key, text in options.items():
         parts = key.split(".")
         if parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
-            named = (name.strip().partition("[")[0] for name in text.split(","))
-            _require(key, named, schema.field_names)
+            _require(key, (name.strip().partition("[")[0] for name in text.split(",")), schema.field_names)
         elif key == opt.SEQUENCE_FIELD.key:
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
         elif key in (opt.ROWKIND_FIELD.key, "record-level.time-field"):

@@ -76,11 +76,9 @@ def parse_partition(
     A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also
     `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one
     (format.md §1.4). None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL
-    shares with empty and blank strings. As a value, `default_name` is NULL, except in string columns, where it means
-    itself. Columns that are left out may have any value. `table` is the location, for messages.
-
-    Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a value that
-    does not fit its column."""
+    shares with empty and blank strings. As a value, it is NULL, except in string columns, where it means itself.
+    Columns that are left out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for
+    a name that is no partition column or comes twice, `InvalidData` for a value that does not fit its column."""
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
             f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."

@@ -1,6 +1,5 @@
-"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse. A text
-must be a value of the type to the letter. A lenient parser would take a slip for another value, and so select another
-partition."""
+"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse. Text must
+be a value to the letter: a lenient parser would take a slip for another value, and so select another partition."""
 
 import re
 from collections.abc import Callable, Mapping

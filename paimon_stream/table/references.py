@@ -89,8 +89,7 @@ def branches(storage: Storage) -> list[str]:
 
 
 class Root(NamedTuple):
-    """A file that defines a state of the table. `folder` is its kind: `tag`, `snapshot` or `changelog`;
-    `branch` is one of `branches`."""
+    """A file that defines a state of the table: a `tag`, `snapshot` or `changelog` of one of the `branches`."""
 
     branch: str
     folder: str

@@ -23,8 +23,7 @@ def tracked(schema: TableSchema) -> TableSchema:
 
 
 def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, start: int) -> pa.RecordBatch:
-    """Rows of a file from position `start` on, with ids and sequence numbers where the file itself has none. Raises
-    `FormatError` if its manifest has none either."""
+    """A file's rows from position `start` on, with ids and sequence numbers. Raises `FormatError` if it has none."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if columns[ROW_ID].null_count:
         if file.first_row_id is None:

@@ -132,8 +132,7 @@ class SchemaStore:
     def create(self, schema: TableSchema) -> bool:
         """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists. Raises
         `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`."""
-        result = self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
-        return result is PutResult.CREATED
+        return self._storage.put_if_absent(schema_path(schema.id), self._readable(schema)) is PutResult.CREATED
 
     def _readable(self, schema: TableSchema) -> bytes:
         """The file's content, after it has been read back."""

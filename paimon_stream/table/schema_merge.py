@@ -1,6 +1,5 @@
-"""Merges the columns of rows to be written into the columns of the table. This module touches no storage. The result,
-including the ids, is what Java's `SchemaMergingUtils` makes of the same columns, or a refusal (docs/schema-changes.md;
-docs/architecture.md, "Merged schemas")."""
+"""Merges columns of rows to be written into a table's columns, without storage. The result and its ids are those of
+Java's `SchemaMergingUtils`, or a refusal (docs/schema-changes.md; docs/architecture.md, "Merged schemas")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +29,7 @@ _GROWING: Final = {
 
 
 def wider(old: DataType, new: DataType) -> DataType | None:
-    """The type that holds the values of both, as nullable as `old`; None if `new` is not wider than `old`. For types
-    that are not nested. A type is not wider than itself."""
+    """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the same or not wider."""
     made = new.with_nullable(old.nullable)
     return made if made != old and _is_wider(old, new) else None
 

@@ -74,10 +74,9 @@ class SnapshotStore:
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven, else the one
-        with the highest id in a listing. The first call lists, and so does every 256th. While nobody else commits, the
-        hint is not needed: the newest known snapshot is still the newest. Raises `CorruptMetadata`, `UnknownVersion`,
-        `StorageError`."""
+        """The newest snapshot, None in an empty table: the one that LATEST names if that is proven, else the highest id
+        in a listing. The first call lists, and every 256th. While nobody else commits, the newest known snapshot is
+        still the newest, without a hint. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
         return self._believed() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes) -> None:
@@ -250,8 +249,7 @@ class SnapshotStore:
         return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
-        """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
-        `find` raises."""
+        """Whether this snapshot's file exists, and not another one's with its id. Raises what `find` raises."""
         found = self.find(snapshot.id)
         return found is not None and found.nonce == snapshot.nonce
 
@@ -270,8 +268,7 @@ class SnapshotStore:
             asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
 
     def window(self, after: int, upto: int) -> Window:
-        """The snapshots with ids in (after, upto]. They are read from the newest down, because expiry takes the oldest
-        first."""
+        """The snapshots with ids in (after, upto], read from the newest down, because expiry takes the oldest first."""
         found: list[Snapshot] = []
         for snapshot in self.walk_down(upto):
             if snapshot.id <= after:
@@ -284,9 +281,8 @@ class SnapshotStore:
     # -- writing ----------------------------------------------------------------------------------
 
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
-        """Creates the snapshot's file atomically. `content` is its encoded form, if the caller has it. EXISTS
-        means that another commit was first, or that this one succeeded before and the answer got lost; the
-        nonce shows which. Raises `StorageError`."""
+        """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS means that another
+        commit was first, or an earlier try of this one; the nonce shows which. Raises `StorageError`."""
         return self.storage.put_if_absent(self.path(snapshot.id), content or encode_snapshot(snapshot))
 
     def point_latest(self, snapshot_id: int) -> None:
@@ -343,8 +339,7 @@ class SnapshotStore:
             text = layout.read_hint(self.storage, path)
         except StorageError:
             return None
-        found = None if text is None else layout.id_in_name(text.strip(), "")
-        return found or None
+        return None if text is None else layout.id_in_name(text.strip(), "") or None
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's lineage. If there are too many, every second one is dropped."""

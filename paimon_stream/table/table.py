@@ -30,8 +30,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment: its newest schema at that time, and its options with the writer's overrides. Immutable;
-    load it again to see a later schema."""
+    """A table at one moment, immutable: its newest schema then, and its options with the writer's overrides."""
 
     storage: Storage
     schema: TableSchema
@@ -113,8 +112,7 @@ def create_table(
 
 
 def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table at the storage's root with this schema. Raises `InvalidOption` for overrides of options that
-    apply to all writers."""
+    """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = opt.Options(schema.options, overrides, storage.location)
     layout = layout_of(storage, schema, options)

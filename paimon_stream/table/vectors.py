@@ -60,8 +60,7 @@ class VectorIndex:
 
 
 class IndexFiles:
-    """Reads a table's index files. The one that was read last is kept, because vectors that are needed one after the
-    other are mostly in one."""
+    """Reads a table's index files, and keeps the last: vectors needed one after the other are mostly in one."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
