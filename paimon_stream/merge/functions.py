@@ -26,11 +26,9 @@ _NUMERIC: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How a column is merged.
-
-    `function` is one of `FUNCTIONS`, or `key`, or `non_null` (each value that is not NULL replaces the value before
-    it), or `of_group` (the value of the row that the sequence group chooses). `group` is the position of the column's
-    sequence group, None if it has none."""
+    """How a column is merged. `function` is one of `FUNCTIONS`, or `key`, or `non_null` (each value that is not NULL
+    replaces the value before it), or `of_group` (the value of the row that the sequence group chooses). `group` is the
+    position of the column's sequence group, None if it has none."""
 
     function: str
     ignore_retract: bool = False

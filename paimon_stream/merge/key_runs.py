@@ -1,7 +1,6 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are equal in all of these,
-the row that was given first comes last and so wins (semantics.md §6.4).
-
-*Row actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows")."""
+the row that was given first comes last and so wins (semantics.md §6.4). *Row actions* say what each row of a key does
+to one column (docs/architecture.md, "Merging rows")."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,10 +35,8 @@ RETRACT: Final = np.int8(4)
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Rows of a table in merge order.
-
-    `order` are their positions in the table. `starts` are the places in `order` where the rows of each key begin.
-    `kinds` are the row kinds along `order`."""
+    """Rows of a table in merge order. `order` are their positions in the table. `starts` are the places in `order`
+    where the rows of each key begin. `kinds` are the row kinds along `order`."""
 
     order: Ints
     starts: Ints

@@ -1,6 +1,5 @@
-"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
-
-Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
+"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element. Equal elements get
+equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,8 @@ from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
-    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty.
-
-    With `distinct`, the first text stays as it is. Of the other texts, only parts that are new are added."""
+    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty. With `distinct`,
+    the first text stays as it is. Of the other texts, only parts that are new are added."""
     actions = actions.since_set
     runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)
@@ -68,10 +66,8 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
 
 @dataclass(frozen=True)
 class _Elements:
-    """Elements of a column in the order of their rows.
-
-    `at` is the position of each among all elements, `owner` the key that it belongs to, and `place` the place of its
-    row along the order."""
+    """Elements of a column in the order of their rows. `at` is the position of each among all elements, `owner` the key
+    that it belongs to, and `place` the place of its row along the order."""
 
     at: Ints
     owner: Ints
@@ -190,10 +186,8 @@ def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps.
-
-    Of entries with the same map key, the last one counts, at the place of the first. The entry of an older row counts
-    only if there is no other."""
+    """The entries of a key's maps. Of entries with the same map key, the last one counts, at the place of the first.
+    The entry of an older row counts only if there is no other."""
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -254,10 +248,9 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 
 
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
-    """A number for each value. Equal values have equal numbers, and NULL equals NULL.
-
-    With `plain`, values are compared as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, maps are equal in
-    any order, and no list or map that holds a NULL value equals another."""
+    """A number for each value. Equal values have equal numbers, and NULL equals NULL. With `plain`, values are compared
+    as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, maps are equal in any order, and no list or map that
+    holds a NULL value equals another."""
     type_ = values.type
     if pa.types.is_struct(type_):
         words = np.stack([equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1)

@@ -50,10 +50,8 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A sequence group along the order.
-
-    `there` says for which rows its ordering columns are not all NULL. `ranks`, which begin at 1, order the rows by
-    these columns."""
+    """A sequence group along the order. `there` says for which rows its ordering columns are not all NULL. `ranks`,
+    which begin at 1, order the rows by these columns."""
 
     ordering: tuple[str, ...]
     deletes: bool

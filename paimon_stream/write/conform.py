@@ -1,7 +1,6 @@
-"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
-
-Spark has already selected and cast the columns. They are verified once more, because a wrong name or unit in a data
-file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
+"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked. Spark has
+already selected and cast the columns. They are verified once more, because a wrong name or unit in a data file is later
+read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,10 +26,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch for one table has to look like.
-
-    `table` is its location, for messages. `defaults` are the values that replace NULLs, or None for a column whose
-    NULLs stay."""
+    """What every batch for one table has to look like. `table` is its location, for messages. `defaults` are the values
+    that replace NULLs, or None for a column whose NULLs stay."""
 
     table: str
     fields: tuple[DataField, ...]
@@ -214,10 +211,9 @@ def _flags(column: Any) -> npt.NDArray[np.bool_]:
 
 
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of the column when they are written; None if there is no default.
-
-    The text is parsed as Java casts a string to the type, without the quotes around it. Raises `UnsupportedFeature` for
-    a text that is not a value of the type, and for defaults of nested columns."""
+    """The value that replaces NULLs of the column when they are written; None if there is no default. The text is
+    parsed as Java casts a string to the type, without the quotes around it. Raises `UnsupportedFeature` for a text that
+    is not a value of the type, and for defaults of nested columns."""
     text = one.default_value
     if text is None:
         return None

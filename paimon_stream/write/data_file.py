@@ -91,9 +91,8 @@ def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...
 
 
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
-
-    `add` writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
+    """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added. `add`
+    writes what is worth a row group, and `write_all` everything. `waiting_bytes` is the size of the rows held in
     memory. `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or `abort`."""
 
     def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:

@@ -1,7 +1,6 @@
-"""Writes ORC files to the storage (format.md §7.5).
-
-TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the length that
-they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate."""
+"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type has a type of its own in
+ORC; CHAR and VARCHAR are strings of the length that they have. Arrow's writer holds rows back until a stripe is full,
+so the size of an open file is an estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,10 +35,8 @@ _LONGEST_BOUND: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcSettings(FileSettings):
-    """How the ORC files of a table are written.
-
-    `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns get
-    statistics. `more` are further arguments of Arrow's writer."""
+    """How the ORC files of a table are written. `arrow` is the schema of the file. `dictionary` is None if the rows
+    decide. `wanted` says which columns get statistics. `more` are further arguments of Arrow's writer."""
 
     most_open = 16  # each of them holds up to one stripe in memory
 

@@ -1,6 +1,5 @@
-"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5).
-
-docs/architecture.md ("Parquet files") says why some timestamps go through twelve bytes, and where bounds come from."""
+"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5). docs/architecture.md
+("Parquet files") says why some timestamps go through twelve bytes, and where bounds come from."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -43,11 +42,9 @@ _MILLI_DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings(FileSettings):
-    """How the Parquet files of a table are written.
-
-    `dictionary` is None if the rows decide. `more` are further arguments of Arrow's writer. `stored` is the schema that
-    Arrow is given. `leaves` are the positions, in the file, of the leaves that are twelve bytes in `stored` and INT96
-    in the file."""
+    """How the Parquet files of a table are written. `dictionary` is None if the rows decide. `more` are further
+    arguments of Arrow's writer. `stored` is the schema that Arrow is given. `leaves` are the positions, in the file, of
+    the leaves that are twelve bytes in `stored` and INT96 in the file."""
 
     most_open = 64  # they hold little memory: written row groups have been passed on to the storage
 
@@ -113,10 +110,9 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 class _ParquetStats:
-    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it.
-
-    FLOAT and DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row group
-    with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds."""
+    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it. FLOAT and
+    DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row group with a bound
+    above 4 KiB. Timestamps of more than 6 digits have no bounds."""
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
         """`footers` has the footer when the file is complete."""
