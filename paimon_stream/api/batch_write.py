@@ -1,7 +1,6 @@
-"""Batch writes: rows become data files, and the files become one snapshot or nothing.
-
-Spark's executors write the rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in
-an error that says nothing was published, its files are removed. If that is not known, the files stay."""
+"""Batch writes: rows become data files, and the files become one snapshot or nothing. Spark's executors write the rows
+of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an error that says nothing was
+published, its files are removed. If that is not known, the files stay."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

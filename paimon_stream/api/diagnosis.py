@@ -1,7 +1,6 @@
-"""What the doctor says of one stream: the facts, and the sentences about them.
-
-Only a restart shows which columns the query has now. But the schema under which the stream's last batch was committed
-is known, and rows with exactly its columns fitted then. So that is checked with the sink's own code."""
+"""What the doctor says of one stream: the facts, and the sentences about them. Only a restart shows which columns the
+query has now. But the schema under which the stream's last batch was committed is known, and rows with exactly its
+columns fitted then. So that is checked with the sink's own code."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,4 @@
 """What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing is written.
-
 Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached."""
 
 from collections.abc import Iterable, Mapping
@@ -228,9 +227,8 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
 
 
 def writers_of(table: Table) -> tuple[Writer, ...]:
-    """Who has written to the table. The last writer comes first; streams without a snapshot come last.
-
-    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`."""
+    """Who has written to the table. The last writer comes first; streams without a snapshot come last. Reads every
+    snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`."""
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
     for snapshot in filter(None, map(store.find, store.ids())):

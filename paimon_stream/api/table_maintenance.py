@@ -237,10 +237,9 @@ class TableMaintenance(LoadedTable):
         return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent)
 
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
-        """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right.
-
-        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything that is
-        broken becomes a finding, with its cure. Raises only `InvalidOption` and `StorageError`."""
+        """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right. `sample` data
+        files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything that is broken becomes a
+        finding, with its cure. Raises only `InvalidOption` and `StorageError`."""
         self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress or silent)
 

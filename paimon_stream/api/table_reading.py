@@ -133,7 +133,6 @@ class TableReading(LoadedTable):
     ) -> Iterator[pa.RecordBatch]:
         """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
         For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
-
         Errors in the arguments are raised at once, errors of a data file when that file is read."""
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         return read_batches(self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows)

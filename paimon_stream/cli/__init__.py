@@ -1,7 +1,6 @@
-"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`.
-
-This module imports neither click nor rich: `main` loads both, and each command loads the rest when it is called. Only
-`doctor` imports pyspark, and only to judge a changed schema."""
+"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`. This module
+imports neither click nor rich: `main` loads both, and each command loads the rest when it is called. Only `doctor`
+imports pyspark, and only to judge a changed schema."""
 
 import sys
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
-"""The commands by name, completion for shells, and the exit of the process.
-
-A command's module is imported when the command is called, so that `--help` is quick."""
+"""The commands by name, completion for shells, and the exit of the process. A command's module is imported when the
+command is called, so that `--help` is quick."""
 
 import difflib
 import importlib

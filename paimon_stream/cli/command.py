@@ -1,7 +1,5 @@
-"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line.
-
-A command is a function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing
-itself."""
+"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line. A command is a
+function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing itself."""
 
 import inspect
 import logging
@@ -104,10 +102,9 @@ def table_command(
     params: Sequence[click.Parameter] = (),
     columns: Sequence[Column[Any]] = (),
 ) -> Callable[[CommandFunction], click.Command]:
-    """Turns a function into a command. The function's docstring is the help text, followed by `example`.
-
-    `params` are the command's own click parameters, which are passed by name. `columns` are the columns of the listing
-    that it returns; users choose among them with `--columns`."""
+    """Turns a function into a command. The function's docstring is the help text, followed by `example`. `params` are
+    the command's own click parameters, which are passed by name. `columns` are the columns of the listing that it
+    returns; users choose among them with `--columns`."""
 
     def make(function: CommandFunction) -> click.Command:
         def callback(

@@ -1,6 +1,5 @@
-"""What a shell offers when the user presses Tab inside a command: folders, and names that the table knows.
-
-If anything goes wrong, nothing is offered, because an unfinished line is not an error."""
+"""What a shell offers when the user presses Tab inside a command: folders, and names that the table knows. If anything
+goes wrong, nothing is offered, because an unfinished line is not an error."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -57,11 +57,9 @@ _handled = threading.Event()
 
 def watch_ctrl_c() -> None:
     """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended by itself. That does
-    no more harm than a kill. Must be called in the main thread.
-
-    Python runs a signal's handler when the library returns to it, and a pool of threads is left when each of them has
-    its answer. A request to a store that accepts connections and never answers returns after many seconds. So a thread
-    of its own ends the process."""
+    no more harm than a kill. Must be called in the main thread. Python runs a signal's handler when the library returns
+    to it, and a pool of threads is left when each of them has its answer. A request to a store that accepts connections
+    and never answers returns after many seconds. So a thread of its own ends the process."""
     reads, writes = socket.socketpair()
     writes.setblocking(False)
     signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)

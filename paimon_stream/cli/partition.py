@@ -1,7 +1,6 @@
-"""A partition as people read and type it: `dt=2026-11-21, hour=7`.
-
-What is shown can be typed again, and no two partitions look the same. A text with other characters than letters, digits
-and some signs is in double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes."""
+"""A partition as people read and type it: `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two
+partitions look the same. A text with other characters than letters, digits and some signs is in double quotes, as in
+JSON. NULL is the missing value; the text NULL is in quotes."""
 
 import json
 import unicodedata

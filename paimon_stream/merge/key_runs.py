@@ -1,7 +1,6 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are equal in all of these,
-the row that was given first comes last and so wins (semantics.md §6.4).
-
-*Row actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows")."""
+the row that was given first comes last and so wins (semantics.md §6.4). *Row actions* say what each row of a key does
+to one column (docs/architecture.md, "Merging rows")."""
 
 from dataclasses import dataclass
 from functools import cached_property

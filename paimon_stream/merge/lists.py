@@ -1,6 +1,5 @@
-"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
-
-Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
+"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element. Equal elements get
+equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,8 @@ from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
-    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty.
-
-    With `distinct`, the first text stays as it is. Of the other texts, only parts that are new are added."""
+    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty. With `distinct`,
+    the first text stays as it is. Of the other texts, only parts that are new are added."""
     actions = actions.since_set
     runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)

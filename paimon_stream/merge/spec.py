@@ -1,7 +1,6 @@
-"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5).
-
-A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options that
-contradict each other, and functions that this release does not have, are refused here, before any row is read."""
+"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5). A `MergeSpec` names the key,
+the columns that order the rows of a key, and the rule of each column. Options that contradict each other, and functions
+that this release does not have, are refused here, before any row is read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -24,9 +24,8 @@ _LEFT_OUT: Final = ("", ", or leave it out")
 
 
 class Arguments:
-    """Checks the arguments of one call that concerns the table at this location.
-
-    Each method takes the argument's name and value. None is accepted if `optional` is true. Raises `InvalidOption`."""
+    """Checks the arguments of one call that concerns the table at this location. Each method takes the argument's name
+    and value. None is accepted if `optional` is true. Raises `InvalidOption`."""
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -1,6 +1,5 @@
-"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes.
-
-Those that this release refuses or leaves to others are in `of_unsupported_features`."""
+"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes. Those that this
+release refuses or leaves to others are in `of_unsupported_features`."""
 
 from paimon_stream.options.option import (
     Option,

@@ -210,11 +210,10 @@ def _part_of_form(token: re.Match[str]) -> str:
 
 
 class Options(Mapping[str, str]):
-    """The options in force: a table's options, overridden by those of one writer.
-
-    Keys are looked up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the text
-    of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's
-    location, for messages."""
+    """The options in force: a table's options, overridden by those of one writer. Keys are looked up regardless of
+    case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the text of an option, and
+    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's location, for
+    messages."""
 
     __slots__ = ("_location", "_raw")
 

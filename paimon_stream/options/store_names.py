@@ -1,7 +1,6 @@
-"""Finds the storage option that a name means, and whether it is secret.
-
-A name is looked up by its folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its store. So
-`s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name."""
+"""Finds the storage option that a name means, and whether it is secret. A name is looked up by its folded form: in
+lower case, with `.` for `-` and `_`, and without the prefix of its store. So `s3.access-key`, `s3a.access.key`,
+`fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -45,10 +44,9 @@ class Found:
 
 
 def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
-    """The option that a name means for a store of this kind; None if there is none.
-
-    `owners` are the bucket, or the hosts of the account and its container. Hadoop's names may end with a host, or begin
-    with a bucket; those of other owners mean nothing here."""
+    """The option that a name means for a store of this kind; None if there is none. `owners` are the bucket, or the
+    hosts of the account and its container. Hadoop's names may end with a host, or begin with a bucket; those of other
+    owners mean nothing here."""
     folded = folded_name(kind, name)
     own = _without_owner(kind, folded, owners)
     option = _BY_NAME[kind].get(own)

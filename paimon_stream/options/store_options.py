@@ -11,11 +11,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOption:
-    """One storage option. `key` is the key of obstore, or a word of this package that becomes such keys.
-
-    `inverse` are names that mean the opposite. `switch` says that the value is true or false. Options of one `login`
-    are taken from one source only: a key of one and a token of another source fit nobody. The variables of the
-    `environment` are read on the driver."""
+    """One storage option. `key` is the key of obstore, or a word of this package that becomes such keys. `inverse` are
+    names that mean the opposite. `switch` says that the value is true or false. Options of one `login` are taken from
+    one source only: a key of one and a token of another source fit nobody. The variables of the `environment` are read
+    on the driver."""
 
     key: str
     names: tuple[str, ...]

@@ -1,7 +1,6 @@
-"""Avro data files, a few blocks at a time (format.md §7.6).
-
-Arrow does not read Avro, so rows are decoded in Python and then converted column by column. A file may use names of
-types and fields that Avro forbids. Only their order matters for reading, so the decoder gets generated names."""
+"""Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are decoded in Python and
+then converted column by column. A file may use names of types and fields that Avro forbids. Only their order matters
+for reading, so the decoder gets generated names."""
 
 import io
 from collections.abc import Iterator, Sequence

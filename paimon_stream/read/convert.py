@@ -1,7 +1,5 @@
-"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's types.
-
-Java's conversions are the rule, with the same losses (tried on 1.4.2). docs/architecture.md ("Older columns") has them.
-"""
+"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's types. Java's
+conversions are the rule, with the same losses (tried on 1.4.2). docs/architecture.md ("Older columns") has them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType

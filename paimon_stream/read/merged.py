@@ -61,7 +61,6 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
 
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece is first.
-
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError` for a file
     that is not sorted by key, `StorageError` for a temporary file that cannot be written."""
     least, most, together = PIECE_ROWS

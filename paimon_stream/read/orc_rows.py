@@ -1,7 +1,5 @@
-"""ORC files, stripe by stripe (format.md §7.5).
-
-docs/architecture.md ("ORC timestamps") says why some columns are decoded here, and how time zones are known after 2037.
-"""
+"""ORC files, stripe by stripe (format.md §7.5). docs/architecture.md ("ORC timestamps") says why some columns are
+decoded here, and how time zones are known after 2037."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -44,11 +42,9 @@ _MODELS: Final = range(2009, 2037)
 
 def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
-    One stripe is in memory at a time.
-
-    `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC as if it
-    were the wall clock of its own zone, which the stripe names; here it becomes the true instant again. Raises
-    `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file."""
+    One stripe is in memory at a time. `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java
+    stored the wall clock of UTC as if it were the wall clock of its own zone, which the stripe names; here it becomes
+    the true instant again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file."""
     footer = OrcFooter.read(source)
     columns = {one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()}
     by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]

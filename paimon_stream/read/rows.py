@@ -1,6 +1,5 @@
-"""The rows of a scan: one file after the other, each as batches of the wanted columns.
-
-Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks."""
+"""The rows of a scan: one file after the other, each as batches of the wanted columns. Memory holds only what the file
+format needs to return rows: a row group, a stripe, a few blocks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

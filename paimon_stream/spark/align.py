@@ -1,8 +1,6 @@
-"""How the columns of a DataFrame become those of a table.
-
-Columns, and members of structs at any depth, match by name according to `spark.sql.caseSensitive`. Columns that the
-DataFrame lacks get their default when rows are written, or are NULL if that is allowed (semantics.md R12.2). Types are
-converted only by up-casts."""
+"""How the columns of a DataFrame become those of a table. Columns, and members of structs at any depth, match by name
+according to `spark.sql.caseSensitive`. Columns that the DataFrame lacks get their default when rows are written, or are
+NULL if that is allowed (semantics.md R12.2). Types are converted only by up-casts."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -52,12 +50,10 @@ class Alignment:
 def align(
     frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str, missing_are_null: bool = False
 ) -> Alignment:
-    """How a DataFrame with this schema is written to the table.
-
-    A column that the DataFrame lacks gets its default. With `missing_are_null`, a nullable column without a default is
-    NULL (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises `IncompatibleSchema`, with
-    all reasons in one message: a missing column, a column that the table does not have, an ambiguous name, or a type
-    whose conversion could lose values."""
+    """How a DataFrame with this schema is written to the table. A column that the DataFrame lacks gets its default.
+    With `missing_are_null`, a nullable column without a default is NULL (semantics.md R12.2). A missing nullable member
+    of a struct is always NULL. Raises `IncompatibleSchema`, with all reasons in one message: a missing column, a column
+    that the table does not have, an ambiguous name, or a type whose conversion could lose values."""
     judge = _Judge(fold_of(case_sensitive), missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
@@ -169,10 +165,8 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
-    """The DataFrame, lazily, with exactly the table's columns followed by `others`.
-
-    A DataFrame that has them already is returned unchanged, because Spark would analyse the same selection again for
-    every batch."""
+    """The DataFrame, lazily, with exactly the table's columns followed by `others`. A DataFrame that has them already
+    is returned unchanged, because Spark would analyse the same selection again for every batch."""
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
@@ -210,10 +204,9 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
 
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
-
-    In other columns that happens when rows are written. In a key column it must happen earlier, because the key decides
-    to which task a row is moved and how rows are sorted."""
+    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any. In other columns
+    that happens when rows are written. In a key column it must happen earlier, because the key decides to which task a
+    row is moved and how rows are sorted."""
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
         one = schema.field(name)

@@ -1,8 +1,6 @@
-"""One micro-batch, from Spark's DataFrame to a published snapshot.
-
-The order matters. First the writer is identified. The batch is judged before any work. One Spark action writes the
-rows. Only then is anything published (exactly-once.md). `stream/writer.py` judges and publishes; this module has the
-parts that need Spark."""
+"""One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the writer is identified.
+The batch is judged before any work. One Spark action writes the rows. Only then is anything published
+(exactly-once.md). `stream/writer.py` judges and publishes; this module has the parts that need Spark."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -187,10 +187,9 @@ def open_checkpoint(
     storage_options: Mapping[str, str] | None = None,
     spark: Callable[[], Mapping[str, str]] | None = None,
 ) -> Checkpoint:
-    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
-
-    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are
-    those of the table's storage; a checkpoint in an object store uses those that it knows."""
+    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded. `root` is the
+    absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are those of the
+    table's storage; a checkpoint in an object store uses those that it knows."""
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         return Checkpoint(root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark))

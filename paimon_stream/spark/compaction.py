@@ -1,7 +1,6 @@
-"""Compacts on Spark's executors: each unit is a Spark job with one task.
-
-So the driver publishes the units that are done, whatever the others do, and Spark tries each one again by itself. Only
-`at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most."""
+"""Compacts on Spark's executors: each unit is a Spark job with one task. So the driver publishes the units that are
+done, whatever the others do, and Spark tries each one again by itself. Only `at_once` units are in Spark's queue at a
+time. A stream in the same session therefore waits for one unit at most."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -57,13 +57,10 @@ def observe_query(
     *,
     opened: Callable[[str], Checkpoint] = open_checkpoint,
 ) -> QueryFacts:
-    """The facts about the query of this batch.
-
-    `checkpoint` is the location that the user gives for its checkpoint. `last` is the result for an earlier batch with
-    the same `checkpoint`. It stays true during one run of a query, and saves a dozen calls to Spark. `opened` opens a
-    checkpoint at a location.
-
-    Raises `InvalidOption` if the checkpoint provably belongs to another query."""
+    """The facts about the query of this batch. `checkpoint` is the location that the user gives for its checkpoint.
+    `last` is the result for an earlier batch with the same `checkpoint`. It stays true during one run of a query, and
+    saves a dozen calls to Spark. `opened` opens a checkpoint at a location. Raises `InvalidOption` if the checkpoint
+    provably belongs to another query."""
     if last is not None and _is_of_run(frame, last):
         return last
     given = None if checkpoint is None else opened(checkpoint)
@@ -159,9 +156,8 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether the query has state stores, which must then see every batch exactly once; None if that is not known.
-
-    It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
+    """Whether the query has state stores, which must then see every batch exactly once; None if that is not known. It
+    has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
     once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator."""
     planned = _plans_state(frame, facts)
     kept = None if facts.checkpoint is None else facts.checkpoint.has_state()

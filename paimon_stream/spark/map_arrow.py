@@ -1,6 +1,5 @@
-"""`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM.
-
-The size of a row as Arrow has a part that the column types fix. The rest is a Spark expression."""
+"""`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM. The size of a row
+as Arrow has a part that the column types fix. The rest is a Spark expression."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +31,9 @@ _OFFSET: Final = 4
 
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
-    """The rows that the task makes of the frame's rows, partition by partition.
-
-    PySpark parses each column name as an expression: a dot is the path into a struct, and a backtick is a syntax error.
-    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets their original names."""
+    """The rows that the task makes of the frame's rows, partition by partition. PySpark parses each column name as an
+    expression: a dot is the path into a struct, and a backtick is a syntax error. So columns with such names are
+    renamed to `c0`, `c1`, … for the transfer, and the task gets their original names."""
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
         task = partial(with_names, task, names)

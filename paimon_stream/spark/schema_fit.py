@@ -1,7 +1,6 @@
-"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows.
-
-Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The new schema
-is published before the rows, so every reader of these rows finds it (semantics.md §12)."""
+"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows. Everything is
+checked before anything is published, so rows that do not fit leave the schema unchanged. The new schema is published
+before the rows, so every reader of these rows finds it (semantics.md §12)."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,6 @@
-"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
-
-Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the order of
-the DataFrame, because that order decides which row is the newest."""
+"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3). Tables with primary
+keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the order of the DataFrame,
+because that order decides which row is the newest."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -102,11 +101,9 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one partition,
-    in their original order.
-
-    Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by key, so the task that
-    writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one assigner are together
-    instead."""
+    in their original order. Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by
+    key, so the task that writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one
+    assigner are together instead."""
     if spec.is_dynamic:
         fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))

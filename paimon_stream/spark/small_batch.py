@@ -99,10 +99,9 @@ def write_small(
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table with the
-    storage to write to, if that is another one.
-
-    Returns None if the batch is larger than the plan allows, or if this Spark does not report the number of partitions
-    or cannot return Arrow. Then nothing is written, and the plan has learnt it."""
+    storage to write to, if that is another one. Returns None if the batch is larger than the plan allows, or if this
+    Spark does not report the number of partitions or cannot return Arrow. Then nothing is written, and the plan has
+    learnt it."""
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
@@ -154,10 +153,9 @@ def _collected(
 
 
 def partitions_of(frame: Any, cut: Any) -> int | None:
-    """The number of partitions of the frame, or an upper bound; None if Spark does not report it.
-
-    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan
-    that Spark will run, are counted, which takes a few milliseconds."""
+    """The number of partitions of the frame, or an upper bound; None if Spark does not report it. Spark passes each
+    batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan that Spark will run,
+    are counted, which takes a few milliseconds."""
     try:
         plan = frame._jdf.queryExecution().analyzed()
         while (name := plan.nodeName()) in _NARROW:

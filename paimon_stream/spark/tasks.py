@@ -75,9 +75,8 @@ def count_task(tasks: Counter[int] = _TASKS) -> None:
 
 
 def keep_archives(importers: MutableMapping[str, Any]) -> None:
-    """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`).
-
-    The next import from there makes a new importer, which knows the archive's list without reading it."""
+    """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`). The next import
+    from there makes a new importer, which knows the archive's list without reading it."""
     for path, importer in list(importers.items()):
         if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(os.path.basename(importer.archive)):
             importers.pop(path, None)
@@ -103,11 +102,10 @@ def with_names(task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.Rec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """Writes the rows of one task, in Python beside an executor.
-
-    `attempts` is how often Spark tries a task. `packed` says that the rows come as packets. The other fields are for
-    tables with a primary key, as for `write_keyed_task`. Where several tasks may write to one bucket, each has
-    `numbers` sequence numbers of its own, in the order of the tasks."""
+    """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark tries a task. `packed`
+    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`.
+    Where several tasks may write to one bucket, each has `numbers` sequence numbers of its own, in the order of the
+    tasks."""
 
     spec: WriteSpec
     attempts: int

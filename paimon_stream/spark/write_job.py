@@ -107,9 +107,8 @@ def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
 
 def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True) -> Written:
     """What all tasks wrote, in the order of Spark's partitions. `gathered` says that all rows of a bucket of a table
-    with a primary key must have come to one task.
-
-    If a task failed, the files of the other tasks are removed, and its error is raised."""
+    with a primary key must have come to one task. If a task failed, the files of the other tasks are removed, and its
+    error is raised."""
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
@@ -183,12 +182,10 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 def write_frame(
     frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int, index: str | None, user: str
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    """Writes all rows. Returns the table to commit to, and the messages.
-
-    Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are columns that
-    the DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`.
-
-    Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise."""
+    """Writes all rows. Returns the table to commit to, and the messages. Nothing is published except, if `merge-schema`
+    allows it, the schema that the rows need. `fixed` are columns that the DataFrame may lack. `first_sequence`, `index`
+    and `user` are as for `run_write_job`. Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and
+    `run_write_job` raise."""
     if frame.isStreaming:
         raise InvalidOption(
             "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read.", option="df"

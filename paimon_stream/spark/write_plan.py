@@ -88,10 +88,8 @@ class Share:
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
     """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a restart begins
-    with an empty plan.
-
-    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a primary
-    key. The first batch of a stream is assumed to fit into memory."""
+    with an empty plan. `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a
+    table with a primary key. The first batch of a stream is assumed to fit into memory."""
 
     streaming: bool = True
     _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -144,11 +142,9 @@ class WritePlan:
         return Way.TASKS
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
-        """The size of the next batch's Arrow batches.
-
-        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is switched
-        off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need
-        it."""
+        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all columns have a
+        fixed size, else None. Spark's limit is switched off only for rows that are known to be narrow. It takes a tenth
+        to a third of the JVM's time, but wide rows need it."""
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)

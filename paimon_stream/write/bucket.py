@@ -1,6 +1,5 @@
-"""Assigns rows to buckets. The bucket depends on the bucket key alone and is the same in every engine.
-
-format.md §6.3 defines the functions and their rules. All functions here work on whole columns."""
+"""Assigns rows to buckets. The bucket depends on the bucket key alone and is the same in every engine. format.md §6.3
+defines the functions and their rules. All functions here work on whole columns."""
 
 from collections.abc import Sequence
 from decimal import Context, Decimal

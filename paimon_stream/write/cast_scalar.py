@@ -1,6 +1,5 @@
-"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of rows.
-
-No conversion may change a value. Where one would, an error says what to do instead (semantics.md §6.2)."""
+"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of rows. No conversion
+may change a value. Where one would, an error says what to do instead (semantics.md §6.2)."""
 
 from dataclasses import dataclass
 from decimal import Context, Decimal

@@ -1,7 +1,6 @@
-"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
-
-Spark has already selected and cast the columns. They are verified once more, because a wrong name or unit in a data
-file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
+"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked. Spark has
+already selected and cast the columns. They are verified once more, because a wrong name or unit in a data file is later
+read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
-"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1).
-
-Also their leaf columns: the columns of scalars inside columns of any type."""
+"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1). Also their
+leaf columns: the columns of scalars inside columns of any type."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -15,10 +14,8 @@ _IDS_PER_FIELD: Final = 1024
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
-    """The columns in table order, each with its field id; NOT NULL columns are not nullable.
-
-    Members of ROWs have field ids of their own. The ids of elements, keys and values are derived from the field around
-    them."""
+    """The columns in table order, each with its field id; NOT NULL columns are not nullable. Members of ROWs have field
+    ids of their own. The ids of elements, keys and values are derived from the field around them."""
     return pa.schema([_field(one) for one in schema.fields])
 
 
@@ -68,9 +65,8 @@ def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Each leaf of the column with its path in Parquet files, in file order.
-
-    A leaf has only the elements that belong to these rows. Members of NULL rows may hold anything."""
+    """Each leaf of the column with its path in Parquet files, in file order. A leaf has only the elements that belong
+    to these rows. Members of NULL rows may hold anything."""
     type_ = column.type
     if pa.types.is_map(type_):
         yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))

@@ -1,5 +1,4 @@
 """What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged files.
-
 docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed (semantics.md §6.4). Rows of a
 postponed table are written to bucket -2 as they come, with -1 as their sequence number (table-kinds.md §4.1)."""
 

@@ -1,7 +1,6 @@
-"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3).
-
-A file has the key columns under names of their own, then a sequence number and a row kind, then the table's columns.
-Changelog files have the same columns, but all rows of a key and another prefix in their names."""
+"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3). A file has
+the key columns under names of their own, then a sequence number and a row kind, then the table's columns. Changelog
+files have the same columns, but all rows of a key and another prefix in their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -156,10 +155,8 @@ def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[St
 
 
 class KeyValueWriter(BucketWriter):
-    """Writes the rows of one (partition, bucket); see `BucketWriter`.
-
-    The rows have the columns of `key_value_schema` and come in key order, also from file to file. Rows that wait for
-    their buckets come in any order."""
+    """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of `key_value_schema`
+    and come in key order, also from file to file. Rows that wait for their buckets come in any order."""
 
     def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
         super().__init__(settings.file, storage, runtime, folder)

@@ -1,7 +1,6 @@
-"""Writes ORC files to the storage (format.md §7.5).
-
-TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the length that
-they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate."""
+"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type has a type of its own in
+ORC; CHAR and VARCHAR are strings of the length that they have. Arrow's writer holds rows back until a stripe is full,
+so the size of an open file is an estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -79,9 +79,8 @@ class CountingStream:
 
 
 class FileWriter(ABC):
-    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
-
-    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`."""
+    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's. `rows` is
+    the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`."""
 
     stats: Any
     """What collects the statistics of the rows, such as `RowStats`."""
@@ -110,9 +109,8 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file and makes it durable. If that fails, the file is removed.
-
-        Returns the exact statistics of each column that is to have them."""
+        """Ends the file and makes it durable. If that fails, the file is removed. Returns the exact statistics of each
+        column that is to have them."""
         try:
             with self._context, self.checked():
                 self.end()
@@ -169,9 +167,8 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings(ABC):
-    """How the data files of one table are written.
-
-    `codec` is their compression. File names end with `suffix`, after a dot."""
+    """How the data files of one table are written. `codec` is their compression. File names end with `suffix`, after a
+    dot."""
 
     most_open: ClassVar[int]
     """How many files a task keeps open at most, because of the memory that they hold."""
@@ -181,10 +178,8 @@ class FileSettings(ABC):
 
     @abstractmethod
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
-        """Opens a new file, which exists under its name from then on.
-
-        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row in an
-        earlier file, None if there was none."""
+        """Opens a new file, which exists under its name from then on. `first` are rows to choose encodings by; they are
+        not written. `row_bytes` is the mean size of a row in an earlier file, None if there was none."""
 
 
 def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
@@ -229,9 +224,8 @@ class Dictionaries:
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary pays, because a sample from both ends has few different values.
-
-    A column inside a nested one is given by its path in Parquet files."""
+    """The columns for which a dictionary pays, because a sample from both ends has few different values. A column
+    inside a nested one is given by its path in Parquet files."""
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
     return [

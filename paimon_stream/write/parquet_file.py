@@ -1,6 +1,5 @@
-"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5).
-
-docs/architecture.md ("Parquet files") says why some timestamps go through twelve bytes, and where bounds come from."""
+"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5). docs/architecture.md
+("Parquet files") says why some timestamps go through twelve bytes, and where bounds come from."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -111,10 +110,9 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 class _ParquetStats:
-    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it.
-
-    FLOAT and DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row group
-    with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds."""
+    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it. FLOAT and
+    DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row group with a bound
+    above 4 KiB. Timestamps of more than 6 digits have no bounds."""
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
         """`footers` has the footer when the file is complete."""

@@ -1,7 +1,6 @@
-"""What a task sends to the driver, as bytes: its commit messages, or the error with which it failed.
-
-The bytes are versioned and typed, never pickled, so the driver and the executors may run different releases.
-docs/architecture.md ("Results of tasks") has their layout."""
+"""What a task sends to the driver, as bytes: its commit messages, or the error with which it failed. The bytes are
+versioned and typed, never pickled, so the driver and the executors may run different releases. docs/architecture.md
+("Results of tasks") has their layout."""
 
 import json
 import struct
@@ -23,10 +22,8 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote: its commit messages.
-
-    `row_bytes` is the mean size of an Arrow row in the record batch where this mean is largest; 0 if it is not known.
-    The partition id is Spark's."""
+    """What a task wrote: its commit messages. `row_bytes` is the mean size of an Arrow row in the record batch where
+    this mean is largest; 0 if it is not known. The partition id is Spark's."""
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int = 0
@@ -56,10 +53,9 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure that `encode_result` encoded.
-
-    An error class that this release does not know becomes `PaimonStreamError`. Raises `UnknownVersion` for bytes of a
-    newer release, and `FormatError` for bytes that are not a result."""
+    """The result or failure that `encode_result` encoded. An error class that this release does not know becomes
+    `PaimonStreamError`. Raises `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not
+    a result."""
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(
             f"These {len(data)} bytes are not the result of a write task. Install the same release of "

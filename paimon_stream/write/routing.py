@@ -1,7 +1,6 @@
-"""Finds the (partition, bucket) of every row of a batch and splits the batch by it.
-
-All work is done on whole columns: partition values become codes, and Paimon's hash turns keys into buckets. Python code
-handles each distinct partition once, and never a single row."""
+"""Finds the (partition, bucket) of every row of a batch and splits the batch by it. All work is done on whole columns:
+partition values become codes, and Paimon's hash turns keys into buckets. Python code handles each distinct partition
+once, and never a single row."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -39,9 +38,8 @@ class Group(NamedTuple):
 
 
 class Router:
-    """Numbers the groups of one table in the order of their first rows; `groups[number]` is the group.
-
-    Holds one entry for each (partition, bucket) seen, and nothing for single rows."""
+    """Numbers the groups of one table in the order of their first rows; `groups[number]` is the group. Holds one entry
+    for each (partition, bucket) seen, and nothing for single rows."""
 
     def __init__(
         self, schema: TableSchema, options: Options, table: str = "", assigner: Assigner | None = None
@@ -164,9 +162,8 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group in their order, by ascending group number.
-
-    Each part is a copy of its own, so keeping one part does not keep the others in memory."""
+    """The rows of each group in their order, by ascending group number. Each part is a copy of its own, so keeping one
+    part does not keep the others in memory."""
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         counts = np.bincount(numbers)

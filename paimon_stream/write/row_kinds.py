@@ -39,9 +39,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A column of the rows, not of the table, that says what each row does. Can be pickled.
-
-    `kinds` maps each value of the column, a token, to its kind."""
+    """A column of the rows, not of the table, that says what each row does. Can be pickled. `kinds` maps each value of
+    the column, a token, to its kind."""
 
     column: str
     kinds: dict[str, int]

@@ -1,5 +1,4 @@
 """Shuffle packets move the rows of one task to the tasks that write them, with many rows in one record.
-
 docs/architecture.md ("Shuffle packets") describes the columns of a packet, and where rows go whose bucket cannot be
 computed."""
 
@@ -36,10 +35,8 @@ _PIECE_BYTES: Final = 4 * 2**10
 def pack(
     spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as packets.
-
-    All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The buckets of a table without partitions
-    are spread evenly. Holds one batch and at most tens of MB more in memory."""
+    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The
+    buckets of a table without partitions are spread evenly. Holds one batch and at most tens of MB more in memory."""
     packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
         packer.add(batch)

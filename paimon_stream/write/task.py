@@ -1,7 +1,6 @@
-"""What one Spark task does: it takes rows and writes data files, and returns their commit messages.
-
-A task never lists the table and never commits. It deletes nothing but its own files, and only when it fails, because
-then nothing refers to them yet."""
+"""What one Spark task does: it takes rows and writes data files, and returns their commit messages. A task never lists
+the table and never commits. It deletes nothing but its own files, and only when it fails, because then nothing refers
+to them yet."""
 
 import logging
 from abc import ABC, abstractmethod
