@@ -47,6 +47,8 @@ needed only if `doctor` has to judge a schema that has changed.
 - `--storage-option KEY=VALUE` sets an option of the storage, and `--storage-option KEY=@FILE` reads it from a
   file. Other users of the machine can see a command line, so give secrets in a file, or in the environment
   (`AWS_SECRET_ACCESS_KEY` and others). A value that begins with `@` is written `KEY=@@…`.
+- `--warehouse FOLDER`, or the environment variable `PAIMON_STREAM_WAREHOUSE`, is where a table that is given as
+  `database.table` is found. A text with a slash is always a location.
 - `--branch NAME` works on a branch of the table. A table that is given as `TABLE$branch_NAME` means the same.
 - `--debug` shows the traceback of an error.
 
@@ -81,10 +83,11 @@ running shell:
 | code | meaning |
 |---|---|
 """
-_SHARED: Final = ("--columns", "--branch", "--storage-option", "--json", "--debug")
+_SHARED: Final = ("--columns", "--warehouse", "--branch", "--storage-option", "--json", "--debug")
 
 
 _ANSWERS: Final = {
+    "head --limit 3": "pk_updates",
     "snapshots": "append_partitioned",
     "partitions": "append_partitioned",
     "files --limit 2": "append_partitioned",

@@ -153,7 +153,7 @@ class FilesystemCatalog:
         if self._has(database):
             return f"{database}{_ENDING}"
         text = f"There is no database {database!r} in {self.warehouse}. Correct the name, or create it first."
-        raise errors.NotFound(text, path=self.warehouse)
+        raise errors.NotFound(text, path=self.warehouse, database=database)
 
     @property
     def _storage(self) -> Storage:

@@ -16,6 +16,8 @@ from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handl
 from paimon_stream.cli.output import say
 
 COMMANDS: Final = {
+    "ls": ("rows", "List the databases and tables of a warehouse."),
+    "head": ("rows", "Show some rows, perhaps with a condition."),
     "snapshots": ("snapshots", "List the snapshots, newest first."),
     "files": ("files", "List the live data files."),
     "manifests": ("files", "List the manifests."),

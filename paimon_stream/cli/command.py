@@ -7,13 +7,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.cli.completion import branches, columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
@@ -53,6 +54,11 @@ class Session:
                 raise NotFound(text).of_table(location, subject=True) from None
             raise
 
+    @cached_property
+    def catalog(self) -> PaimonCatalog:
+        """The catalog of the warehouse that the location names. Raises `InvalidOption`."""
+        return catalog({"warehouse": self.location, **self.storage_options})
+
     @property
     def table(self) -> PaimonTable:
         """The table as the public class `PaimonTable`."""
@@ -85,8 +91,14 @@ YES = option("--yes", "Do it. Without --yes the command only shows what it would
 """The option of commands that change or delete something."""
 
 _STORAGE = "Set an option of the storage, or read it from a file. Can be given several times."
-_SHARED = (
+_WAREHOUSE: Final = "PAIMON_STREAM_WAREHOUSE"
+"""The environment variable with the warehouse in which tables are found by name."""
+
+_OF_TABLES = (
+    option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER", envvar=_WAREHOUSE),
     option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME", shell_complete=branches),
+)
+_SHARED = (
     option("--storage-option", _STORAGE, multiple=True, metavar="KEY=VALUE|KEY=@FILE"),
     option("--json", "Answer with one JSON document.", "as_json", is_flag=True),
     option("--debug", "Show the traceback of an error.", is_flag=True),
@@ -101,33 +113,41 @@ def table_command(
     example: str,
     params: Sequence[click.Parameter] = (),
     columns: Sequence[Column[Any]] = (),
+    of_warehouse: bool = False,
 ) -> Callable[[CommandFunction], click.Command]:
     """Turns a function into a command. The function's docstring is the help text, followed by `example`. `params` are
     the command's own click parameters, which are passed by name. `columns` are the columns of the listing that it
-    returns; users choose among them with `--columns`."""
+    returns; users choose among them with `--columns`. The command is about a warehouse if `of_warehouse`."""
 
     def make(function: CommandFunction) -> click.Command:
         def callback(
             location: str,
-            branch: str | None,
             storage_option: tuple[str, ...],
             as_json: bool,
             debug: bool,
+            branch: str | None = None,
+            warehouse: str | None = None,
             shown: str | None = None,
             **own: Any,
         ) -> None:
             session = Session(location, _storage_options(storage_option), branch)
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
-            answer = _answer(session, lambda: function(session, **own), debug=debug)
+            answer = _answer(session, lambda: function(_found(session, warehouse), **own), debug=debug)
             show(answer, as_json=as_json, columns=chosen)
             click.get_current_context().exit(answer.code)
 
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
-            click.Argument(["location"], metavar="TABLE", shell_complete=folders),
+            click.Argument(
+                ["location"],
+                metavar="WAREHOUSE" if of_warehouse else "TABLE",
+                envvar=_WAREHOUSE if of_warehouse else None,
+                shell_complete=folders,
+            ),
             *params,
             *([_columns_option(columns)] if columns else []),
+            *(() if of_warehouse else _OF_TABLES),
             *_SHARED,
         ]
         return click.Command(
@@ -138,6 +158,13 @@ def table_command(
         )
 
     return make
+
+
+def _found(session: Session, warehouse: str | None) -> Session:
+    """The session of a table that is given by its name and not by its folder, which has a slash."""
+    if warehouse is None or "/" in session.location:
+        return session
+    return replace(session, location=replace(session, location=warehouse).catalog.location(session.location))
 
 
 def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:

@@ -23,7 +23,7 @@ MEANING: Final = {
     OK: "Done. Verify found no error; doctor: every stream can restart.",
     FINDINGS: "Findings (verify, doctor), or the table or an option forbids it.",
     USAGE: "The command line is wrong, or the extra `cli` is not installed.",
-    MISSING: "There is no such table, snapshot or tag.",
+    MISSING: "There is no such table, database, snapshot or tag.",
     BROKEN: "Files could not be read, written or understood, or a commit failed.",
     DRY_RUN: "There is something to change. Nothing was changed without `--yes`.",
     DEFECT: "A defect of this program. `--debug` shows where.",
@@ -34,7 +34,7 @@ MEANING: Final = {
 def code_of(error: errors.PaimonStreamError) -> int:
     """The exit code of a command that ended with this error."""
     if isinstance(error, errors.NotFound):
-        named = {"table", "snapshot", "tag"} & error.context.keys()
+        named = {"table", "snapshot", "tag", "database"} & error.context.keys()
         return MISSING if named else BROKEN
     if isinstance(
         error,
