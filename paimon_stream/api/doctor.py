@@ -71,9 +71,7 @@ def examine(
             checkpoint = open_checkpoint(checkpoint, storage_options)
         return doctor.of_checkpoint(checkpoint, user, names)
     if names:
-        raise InvalidOption(
-            "A sink's name means nothing without its query. Give the checkpoint, too.", option="checkpoint"
-        )
+        raise InvalidOption("A sink's name means nothing without its query. Give the checkpoint.", option="checkpoint")
     return doctor.of_registered(user)
 
 
@@ -153,8 +151,7 @@ class _Doctor:
         default = f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
         if names:
             return [f"{default}_{name}" if name else default for name in names]
-        known = sorted(one.user for one in self._registered if one.query_id == query_id)
-        return known or [default]
+        return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
 
     # -- one of them ------------------------------------------------------------------------------
 

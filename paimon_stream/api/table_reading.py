@@ -59,8 +59,7 @@ class TableReading(LoadedTable):
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
-        meant = PartitionFilter(table.partition_types, specs=specs)
-        entries = snapshot_files(table, snapshot, meant)
+        entries = snapshot_files(table, snapshot, PartitionFilter(table.partition_types, specs=specs))
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:

@@ -70,8 +70,7 @@ def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.
 
 def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows as one table, in which each column is one array."""
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
-    return table.combine_chunks()
+    return (rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)).combine_chunks()
 
 
 def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> tuple[pa.Table, Ints]:
@@ -102,8 +101,7 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
-    found = runs.last(~runs.retracts)
-    return np.where(several, found, runs.starts)
+    return np.where(several, runs.last(~runs.retracts), runs.starts)
 
 
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:

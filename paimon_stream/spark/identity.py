@@ -181,8 +181,7 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 def _has_state(frame: DataFrame, plan: Any) -> bool:
     """Whether the plan has an operator with state at any depth. Its text does not tell: Spark truncates it."""
     session: Any = frame.sparkSession
-    loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    stateful = _loaded(session, loader)
+    stateful = _loaded(session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader())
     waiting = [plan]
     while waiting:
         node = waiting.pop()

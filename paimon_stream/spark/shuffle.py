@@ -79,8 +79,7 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
     with_bucket = _with_bucket(frame.withColumn(_ORDER, F.monotonically_increasing_id()), table)
-    names = (*schema.partition_keys, *(one.name for one in keys if by_key))
-    sorting = [named(name) for name in names]
+    sorting = [named(name) for name in (*schema.partition_keys, *(one.name for one in keys if by_key))]
     sorting.insert(len(schema.partition_keys), F.col(_BUCKET))
     placed = _placed(with_bucket, table).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
@@ -144,8 +143,7 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
     if not table.schema.partition_keys:
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
         return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))
-    names = (named(name) for name in table.schema.partition_keys)
-    return frame.repartition(count, *names, bucket)
+    return frame.repartition(count, *map(named, table.schema.partition_keys), bucket)
 
 
 @cache
@@ -176,14 +174,12 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
     the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns,
     including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
-        value = F.coalesce(named(keys[0].name).cast("long"), F.lit(0))
-        return F.pmod(value, F.lit(num_buckets)).cast("int")
+        return F.pmod(F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
     if not all(one.type.root in _INTEGER_BITS or one.type.is_string for one in keys):
         return None
-    hashed = F.hash(_row(keys))
-    return F.abs(hashed % F.lit(num_buckets)).cast("int")
+    return F.abs(F.hash(_row(keys)) % F.lit(num_buckets)).cast("int")
 
 
 def _row(keys: Sequence[DataField]) -> Column:

@@ -34,8 +34,7 @@ _MODES: Final = ("append", "update", "complete")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
     """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it. `session` is the
-    Spark session that runs the query, once it is known. Its Hadoop configuration says what the storage options do not
-    say."""
+    Spark session that runs the query, once known; its Hadoop configuration completes the storage options."""
 
     location: str
     token: str

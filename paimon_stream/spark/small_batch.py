@@ -99,9 +99,8 @@ def write_small(
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table with the
-    storage to write to, if that is another one. Returns None if the batch is larger than the plan allows, or if this
-    Spark does not report the number of partitions or cannot return Arrow. Then nothing is written, and the plan has
-    learnt it."""
+    storage to write to, if that is another one. Returns None, and writes nothing, if the batch is larger than the plan
+    allows, or if this Spark does not report partitions or cannot return Arrow. The plan has then learnt it."""
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:

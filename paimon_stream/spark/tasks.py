@@ -103,9 +103,8 @@ def with_names(task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.Rec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark tries a task. `packed`
-    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`.
-    Where several tasks may write to one bucket, each has `numbers` sequence numbers of its own, in the order of the
-    tasks."""
+    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`;
+    where several tasks may write to one bucket, each has `numbers` sequence numbers, in their order."""
 
     spec: WriteSpec
     attempts: int

@@ -194,8 +194,7 @@ def write_frame(
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
     plan, run = WritePlan(streaming=False), partial(run_write_job, rows, table, operations=operations, user=user)
-    written = run(plan=plan, first_sequence=first_sequence, index=index)
-    return table, written.messages
+    return table, run(plan=plan, first_sequence=first_sequence, index=index).messages
 
 
 def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]) -> DataFrame:
