@@ -40,12 +40,10 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """What `merge_rows` has to know. Made by `MergeSpec.of`.
-
-    `keys` are the key columns in key order, without the partition columns. `sequence_fields` are the columns of
-    `sequence.field`. With `lookup`, compactions look up older values, so a row of a level from 1 on has all that the
-    levels below it have of its key, and takes their place (semantics.md §6.6). `rules` has a rule for every column. It
-    is empty for the engines deduplicate and first-row, which take whole rows."""
+    """What `merge_rows` has to know. `keys` are the key columns in key order, without the partition columns.
+    `sequence_fields` are the columns of `sequence.field`. With `lookup`, compactions look up older values, so a row of
+    a level from 1 on takes the place of all rows of its key on the levels below it (semantics.md §6.6). `rules` has a
+    rule for every column, and is empty for the engines deduplicate and first-row, which take whole rows."""
 
     table: str
     engine: str
