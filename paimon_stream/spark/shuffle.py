@@ -67,14 +67,11 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
-
-    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other. They are sorted by
-    key, and rows of one key keep their order. If Spark orders the values of a key differently from Paimon, they are not
-    sorted and keep their order.
-
-    The columns have the table's types, so text has no collation and sorts by its bytes. Spark sorts, and spills to disk
-    what does not fit into memory."""
+    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key. All rows of a
+    (partition, bucket) are in one partition of the DataFrame, one after the other, sorted by key; rows of one key keep
+    their order. If Spark orders the values of a key differently from Paimon, rows are not sorted and keep their order.
+    Spark spills to disk what does not fit into memory. Text has the table's type, so it sorts by its bytes, without
+    collation."""
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
@@ -99,10 +96,9 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one partition,
-    in their original order. Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by
-    key, so the task that writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one
-    assigner are together instead."""
+    """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All rows of a
+    (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one partition, in their original
+    order. They are not sorted by key, so the task that writes them sorts them in its own memory."""
     if spec.is_dynamic:
         fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
@@ -167,12 +163,11 @@ def _assigned(
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
-    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1. None if there
-    is no expression whose result is exactly Paimon's. `keys` are the bucket key columns in order.
-
-    Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of
-    the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns,
-    including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys."""
+    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1. `keys` are
+    the bucket key columns in order. Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so
+    the expression builds the bytes of the row. None without such an expression: it exists for keys of BOOLEAN, TINYINT,
+    SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
+    `write/bucket.py`)."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
         return F.pmod(F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:

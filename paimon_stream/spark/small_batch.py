@@ -1,8 +1,7 @@
-"""Writes small batches in the driver. An action without Python workers takes half the time of one with them.
-
-The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages and errors
-are the same as those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition hands over only a
-share, so that no batch can overload the driver: docs/architecture.md (How the driver writes a small batch)."""
+"""Writes small batches in the driver. An action without Python workers takes half the time of one with them. The rows
+come as Arrow and go through the functions of tasks, so files, messages and errors are those of `write_job`. The plan
+(write_plan.py) chooses these batches. Each partition hands over only a share, so that no batch can overload the driver:
+docs/architecture.md (How the driver writes a small batch)."""
 
 import ctypes
 import logging
@@ -179,11 +178,8 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
 
 def release_memory(size: int) -> None:
     """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
-    that held the rows must call this, after it has dropped them.
-
-    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the memory that
-    a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams in one driver, that
-    adds up to gigabytes of unused memory. To return it takes one to five milliseconds."""
+    that held the rows must call this, after it has dropped them (docs/architecture.md, How the driver writes a small
+    batch)."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _TRIM is not None:

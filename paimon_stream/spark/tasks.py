@@ -1,8 +1,6 @@
-"""The code that runs in Python workers beside an executor.
-
-Each Python worker imports this module before its first row. So the module imports only what is needed to write files:
-no Avro, no manifests, and nothing that only the driver needs. What a worker does once for all its later tasks, and what
-that saves, is in docs/architecture.md (How a worker is settled)."""
+"""The code that runs in Python workers beside an executor. Each worker imports this module before its first row, so it
+imports only what is needed to write files: no Avro, no manifests, nothing for the driver alone. What a worker does once
+for all its later tasks is in docs/architecture.md (How a worker is settled)."""
 
 import gc
 import os
