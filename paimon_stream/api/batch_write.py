@@ -140,8 +140,7 @@ def _write_files(
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
     batches = _completed(_batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack)
     if table.schema.primary_keys:
-        written = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
-        return table, written.messages
+        return table, write_keyed_task(spec, batches, first_sequence=first, operations=operations).messages
     return table, write_task(spec, batches).messages
 
 

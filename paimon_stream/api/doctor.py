@@ -1,10 +1,8 @@
-"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
+"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe. Nothing here writes: no
+claim, no register, no probe of the storage.
 
-The doctor runs the sink's checks before its first batch (`stream/evidence.py`). It takes the query and the batch of the
-restart from the checkpoint. So its answer is the sink's, as long as nobody changes the table, the checkpoint or the
-sink's arguments in between.
-
-Nothing here writes: no claim, no register, no probe of the storage."""
+The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and batch of the
+checkpoint. So its answer is the sink's, while nobody changes the table, the checkpoint or the sink's arguments."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,22 +56,18 @@ def examine(
     """One diagnosis for each sink that writes to the table at the storage's root.
 
     `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the order in which the
-    batch function calls them, or the sink with the commit `user`. If neither is given, they are the sinks that are
-    registered for the checkpoint's query. Without a checkpoint, all streams that are registered in the table are
-    judged, each with the checkpoint that is registered for it. `options`, `mode` and `query_name` are the arguments of
-    the restarted sink and query. `storage_options` are those of the table; checkpoints in object stores are read with
-    them.
-
-    Raises `NotFound` if there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
+    batch function calls them, or the one with the commit `user`; if neither is given, those that are registered for the
+    checkpoint's query. Without a checkpoint, all streams that are registered in the table are judged, each with its
+    registered checkpoint. `options`, `mode` and `query_name` are the arguments of the restarted sink and query.
+    `storage_options` are those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no
+    table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
     doctor = _Doctor(storage, dict(options or {}), storage_options, query_name, mode, runtime or system())
     if checkpoint is not None:
         if isinstance(checkpoint, str):
             checkpoint = open_checkpoint(checkpoint, storage_options)
         return doctor.of_checkpoint(checkpoint, user, names)
     if names:
-        raise InvalidOption(
-            "A sink's name means nothing without its query. Give the checkpoint, too.", option="checkpoint"
-        )
+        raise InvalidOption("A sink's name means nothing without its query. Give the checkpoint.", option="checkpoint")
     return doctor.of_registered(user)
 
 
@@ -153,8 +147,7 @@ class _Doctor:
         default = f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
         if names:
             return [f"{default}_{name}" if name else default for name in names]
-        known = sorted(one.user for one in self._registered if one.query_id == query_id)
-        return known or [default]
+        return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
 
     # -- one of them ------------------------------------------------------------------------------
 

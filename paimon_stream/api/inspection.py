@@ -81,13 +81,11 @@ class Statistics(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A stream or another writer: one commit user, and its query if that is known.
-
-    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot. `gaps` are
-    ranges of batch ids, between the first and the last, that have no snapshot (a batch without rows creates none). The
-    batch ids are None for batch commits, and for a stream whose snapshots have all expired. Times are epoch
-    milliseconds. `registered` says that this is a stream of this package and is registered in the table. `last_story`
-    is the summary of the writer's newest batch."""
+    """A stream or another writer: one commit user, and its query if that is known. The facts come from the snapshots
+    that are left. `batches` is the number of batches that have a snapshot. `gaps` are ranges of batch ids, between the
+    first and the last, without a snapshot (a batch without rows creates none). The batch ids are None for batch
+    commits, and if all snapshots have expired. Times are epoch milliseconds. `registered` says that this is a stream of
+    this package, registered in the table. `last_story` is the summary of the newest batch."""
 
     user: str
     query_id: str | None = None

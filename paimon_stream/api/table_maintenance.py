@@ -50,16 +50,13 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> ExpireReport:
         """Expires old snapshots and deletes the files that only they need. Tags, branches, consumers, and streams that
-        were active within a day keep the snapshots and files that they need.
+        were active within a day keep the snapshots and files that they need. So do changelogs that outlive their
+        snapshots; they expire by the table's `changelog.*` options.
 
         The table's options decide what is not given (`snapshot.num-retained.max`, `.min`, `snapshot.time-retained`,
         `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a `timedelta`, or a time (`datetime`, text
-        such as `"2026-11-01T12:00Z"`, epoch milliseconds).
-
-        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be deleted.
-        `remove_orphan_files` must guess by age and is therefore a dry run by default.
-
-        Where changelogs outlive their snapshots, they are kept, and expire by the `changelog.*` options of the table.
+        such as `"2026-11-01T12:00Z"`, epoch milliseconds). Unless `dry_run=True` is given it acts at once, because the
+        table's metadata determines what may be deleted (unlike `remove_orphan_files`).
 
         Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then."""
         given = self._given
@@ -98,18 +95,17 @@ class TableMaintenance(LoadedTable):
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and removes later
         snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers first;
         expiry, orphan removal and the deletion of tags may run beside it. A stream that loses batches stops with
-        `TableRolledBack`.
-
-        Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.
+        `TableRolledBack`. Unless `dry_run=True` is given it acts at once, because the target alone determines what is
+        removed.
 
         A rollback that was interrupted is completed by another one to the same target. Until then, nothing expires, and
         a rollback to another target is refused. `take_over=True` gives the interrupted one up; make sure first that it
         runs no more.
 
         Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for a
-        snapshot that a paused writer created again after its id had expired. Raises `CommitContended` if another
-        rollback is under way, an expiry of the target does not end or a writer keeps committing. Raises `StorageError`,
-        also for a folder in which it deletes and that is a symbolic link, and `CorruptMetadata`."""
+        snapshot that a paused writer created again after its id had expired; `CommitContended` if another rollback is
+        under way, an expiry of the target does not end or a writer keeps committing; `CorruptMetadata`; `StorageError`,
+        also for a folder in which it deletes and that is a symbolic link."""
         if not isinstance(target, str):
             target = self._given.whole("target", target)
         dry_run = self._given.flag("dry_run", dry_run)
@@ -220,13 +216,10 @@ class TableMaintenance(LoadedTable):
         max_paths: int = 1000,
         progress: Progress | None = None,
     ) -> OrphanReport:
-        """Finds the files that nothing refers to, and removes them if `dry_run` is False.
-
-        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once. The candidates are
-        chosen by age, and a file that nothing refers to may be part of a batch that is still being written.
-
-        `older_than` is an age, a `timedelta` or a text such as `"36 h"`. The default is one day, and the minimum one
-        hour. Choose an age above the time that your longest batch takes.
+        """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a dry run by default,
+        unlike `expire_snapshots` and `rollback_to`, because it chooses by age: a file that nothing refers to may be
+        part of a batch that is still being written. `older_than` is an age, a `timedelta` or a text such as `"36 h"`;
+        by default one day, and at least one hour. Choose an age above the time that your longest batch takes.
 
         Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`, `UnknownVersion` or
         `StorageError` if anything that refers to files cannot be read or snapshots are lost, and `CommitContended`,
@@ -255,20 +248,18 @@ class TableMaintenance(LoadedTable):
         """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key onto
         higher levels. Rows that wait in bucket -2 get their buckets first. Else what readers see stays the same, and
         streams go on meanwhile. What was rewritten is published in snapshots of kind COMPACT, at least every ten
-        minutes, so an interrupted compaction goes on where it ended when it is run again. A dry run writes nothing
-        (docs/compaction.md).
+        minutes; a run after an interrupted one goes on from there. A dry run writes nothing (docs/compaction.md).
 
         `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few small ones.
-        With a primary key it merges all files of a bucket onto its highest level. `partitions` limits it to the
-        partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options` are for this call alone:
-        those that begin with `compaction.`, `num-sorted-run.compaction-trigger`, `target-file-size`,
-        `source.split.open-file-cost` and `postpone.default-bucket-num`.
+        With a primary key it merges all files of a bucket onto its highest level. `partitions` limits it to those that
+        match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options` are for this call alone: those that begin
+        with `compaction.`, `num-sorted-run.compaction-trigger`, `target-file-size`, `source.split.open-file-cost` and
+        `postpone.default-bucket-num`.
 
         Raises `UnsupportedFeature` for a table that this release does not compact, `InvalidOption`,
-        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have. Raises `NotFound`,
-        `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and `TableRolledBack` if the table is
-        rolled back meanwhile; then the files that were not published are removed. Raises `CommitUnknown`, which does no
-        harm."""
+        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have, and `CommitUnknown`, which
+        does no harm. Raises `NotFound`, `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and
+        `TableRolledBack` if the table is rolled back meanwhile; then the files that were not published are removed."""
         given = self._given
         full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
         given.function("progress", progress)

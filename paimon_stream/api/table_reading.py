@@ -59,8 +59,7 @@ class TableReading(LoadedTable):
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
-        meant = PartitionFilter(table.partition_types, specs=specs)
-        entries = snapshot_files(table, snapshot, meant)
+        entries = snapshot_files(table, snapshot, PartitionFilter(table.partition_types, specs=specs))
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
@@ -91,10 +90,8 @@ class TableReading(LoadedTable):
         Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns left out may have any
         value. If a snapshot, tag or time is given, the columns are those of the table then. `filter` is a
         `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are returned, and
-        files are left out where partitions and statistics show that they have none (docs/reading.md).
-
-        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by key within a
-        bucket.
+        files are left out where partitions and statistics show that they have none (docs/reading.md). In a table with a
+        primary key, the merge engine makes one row per key, sorted by key within a bucket.
 
         Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
         `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`, `tag` and `timestamp`,

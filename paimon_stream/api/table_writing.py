@@ -38,15 +38,14 @@ class TableWriting(LoadedTable):
         - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of the
           table's columns are refused. With `null` the rows may lack nullable columns.
         - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
-        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key, names a column
-          of the rows that says what each row does. The table does not have this column. `operation_mapping`, such as
-          `"new=+I,gone=-D"`, says what its values mean.
+        - `operation_column` (see `paimon-stream.operation-column`), only with a primary key, names a column of the
+          rows, not of the table, that says what each row does. `operation_mapping`, such as `"new=+I,gone=-D"`, says
+          what its values mean.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,
-        `CommitContended`; then nothing is in the table, and the written files are removed. The same holds for
-        `SequenceConflict`, raised when others kept writing to the same buckets of a table with a primary key during
-        each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's plan are raised as
-        Spark raises them."""
+        `CommitContended`, and `SequenceConflict` if others kept writing to the same buckets of a table with a primary
+        key; then nothing is in the table, and the written files are removed. Raises `CommitUnknown` if the rows may be
+        in the table. Other errors in Spark's plan are raised as Spark raises them."""
         table = self._newest(
             merge_schema=merge_schema,
             operation_column=operation_column,

@@ -128,17 +128,14 @@ def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     if piece["null"]:
         return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
     if type_.is_nested:
-        raise click.UsageError(
-            f"--where compares {name} with a value, but its type is {type_}. Only IS NULL can be asked."
-        )
+        raise click.UsageError(f"--where compares {name} with a value, but its type is {type_}. Ask only IS NULL.")
     if type_.is_string and piece["text"] is None:
         raise click.UsageError(f"--where compares {name} with {piece['bare']}. A text is in single quotes.")
     text = piece["bare"] if piece["text"] is None else piece["text"].replace("''", "'")
     value = partition_value(type_, text)
     if value is None:
         raise click.UsageError(f"--where: {text!r} is no value of {name}, a {type_}. {expected_form(type_)}")
-    other = value_scalar(value, type_)
-    return _OPERATORS[piece["op"]](column, other)
+    return _OPERATORS[piece["op"]](column, value_scalar(value, type_))
 
 
 _EXAMPLE: Final = "Such as \"amount >= 10 AND region = 'north' AND note IS NULL\"."

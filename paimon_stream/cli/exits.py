@@ -34,8 +34,7 @@ MEANING: Final = {
 def code_of(error: errors.PaimonStreamError) -> int:
     """The exit code of a command that ended with this error."""
     if isinstance(error, errors.NotFound):
-        named = {"table", "snapshot", "tag", "database"} & error.context.keys()
-        return MISSING if named else BROKEN
+        return MISSING if {"table", "snapshot", "tag", "database"} & error.context.keys() else BROKEN
     if isinstance(
         error,
         (

@@ -1,6 +1,5 @@
-"""Answers, and how they are printed. Each column of a listing is declared once, for the JSON and for people.
-
-Standard output gets the answer; standard error gets everything else.
+"""Answers, and how they are printed: the answer to standard output, everything else to standard error. Each column of a
+listing is declared once, for the JSON and for people.
 
 An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each row. Widths are
 terminal columns: a Chinese character takes two, a combining accent none."""
@@ -26,12 +25,11 @@ _NARROWEST_PROSE: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: a fact about each listed thing.
-
-    `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for people, by
-    default the key. `text` returns what people see, by default the value. A `number` is aligned to the right and has
-    commas. An `ident` is a number that names something, such as a snapshot, and has no commas. `prose` may be broken
-    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it."""
+    """One column: a fact about each listed thing. `key` is the column's name in the JSON, and `value` returns the JSON
+    value. `title` is the name for people, by default the key, and `text` returns what they see, by default the value. A
+    `number` is aligned to the right and has commas; an `ident` is a number that names something, such as a snapshot,
+    without commas. `prose` may be broken into lines. An `extra` column is always in the JSON, but in the table only if
+    `--columns` names it."""
 
     key: str
     value: Callable[[T], Any]

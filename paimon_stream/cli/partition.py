@@ -29,9 +29,7 @@ def partition_of(text: str) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for name, value in _typed(text):
         if name in values:
-            raise click.UsageError(
-                f"{text!r} gives the column {name!r} twice. Name each partition on its own. {_SYNTAX}"
-            )
+            raise click.UsageError(f"{text!r} gives the column {name!r} twice. Name each partition alone. {_SYNTAX}")
         values[name] = value
     return values
 

@@ -5,17 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from paimon_stream.cli.output import say
@@ -36,21 +27,21 @@ def progress(console: Console | None = None) -> Iterator[Reporter]:
         lines.end()
         return
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        rich_progress.SpinnerColumn(),
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
         _Done(),
         _Rate(),
-        TimeRemainingColumn(),
+        rich_progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
+    with rich_progress.Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(bars)
 
 
 class _Bars:
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks: dict[str, rich_progress.TaskID] = {}
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         if what not in self._tasks:
@@ -58,14 +49,14 @@ class _Bars:
         self._bars.update(self._tasks[what], completed=done, total=total)
 
 
-class _Done(ProgressColumn):
-    def render(self, task: Task) -> Text:
+class _Done(rich_progress.ProgressColumn):
+    def render(self, task: rich_progress.Task) -> Text:
         total = "?" if task.total is None else _amount(task.description, task.total)
         return Text(f"{_amount(task.description, task.completed)} of {total}")
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
+class _Rate(rich_progress.ProgressColumn):
+    def render(self, task: rich_progress.Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{_amount(task.description, speed)}/s")
 

@@ -26,8 +26,7 @@ _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
 def tag_list(session: Session) -> Answer:
     """Lists the tags, each with the snapshot that it keeps."""
-    found = sorted(session.table.tags().items())
-    return session.listing("tags", Listing(_COLUMNS, found, "There are no tags."))
+    return session.listing("tags", Listing(_COLUMNS, sorted(session.table.tags().items()), "There are no tags."))
 
 
 @table_command(

@@ -119,8 +119,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
     starts = run_starts([part[order] for part in keys])
     if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
         order = _older_last(order, [*keys, *newest, sequence])
-    kinds = flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
-    return KeyRuns(order, starts, kinds)
+    return KeyRuns(order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order])
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
@@ -134,9 +133,7 @@ def _order(parts: list[Part], sequence: Ints) -> Ints:
     """The sorted order. The sort is stable, so sequence numbers that already ascend need no sorting."""
     rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
     columns = parts if rising else [*parts, sequence]
-    if len(columns) == 1:
-        return np.argsort(columns[0], kind="stable")
-    return np.lexsort(columns[::-1])
+    return np.argsort(columns[0], kind="stable") if len(columns) == 1 else np.lexsort(columns[::-1])
 
 
 def _older_last(order: Ints, parts: list[Part]) -> Ints:

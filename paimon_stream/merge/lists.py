@@ -275,8 +275,7 @@ def equals(values: pa.Array, *, plain: bool = False) -> Ints:
 
 def _unlike(numbers: Ints, which: pa.Array) -> Ints:
     """These numbers. Each for which `which` is true is replaced by one that no other value has."""
-    wanted = which.fill_null(False).to_numpy(zero_copy_only=False)
-    return np.where(wanted, -2 - np.arange(len(numbers)), numbers)
+    return np.where(which.fill_null(False).to_numpy(zero_copy_only=False), -2 - np.arange(len(numbers)), numbers)
 
 
 def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
@@ -284,5 +283,4 @@ def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
     data = pa.py_buffer(np.ascontiguousarray(words))
     bits = None if null is None else pa.array(~null).buffers()[1]
-    bytes_ = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, [bits, offsets, data])
-    return equals(bytes_)
+    return equals(pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, [bits, offsets, data]))

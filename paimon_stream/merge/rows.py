@@ -1,8 +1,6 @@
 """`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction. A `Comparison`
-does so for a compaction that looks up older values, or that writes a changelog (compaction.md §6-§8).
-
-docs/architecture.md ("Merging rows") says what becomes of a single row, and what the rows of higher levels are for.
-With deletion vectors, rows that were looked up are to be marked."""
+does so for a compaction that looks up older values or writes a changelog (compaction.md §6-§8). What becomes of a
+single row, and what the rows of higher levels are for, is in docs/architecture.md ("Merging rows")."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,17 +25,15 @@ positions of the rows that were looked up, among those given."""
 def merge_rows(
     spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool, levels: Ints | None = None
 ) -> pa.Table:
-    """Merges rows of one bucket, in any order, to one row per key, sorted by key.
+    """Merges rows of one bucket, in any order, to one row per key, sorted by key. Raises `InvalidData` for deletes that
+    the table's engine does not accept.
 
     The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and at least the table's columns in `spec.needed`.
     The result has the same columns; those that are not the table's are taken from the last row that counted. Of rows
-    with equal sequence numbers, the one given *first* is the newer.
-
-    With `keep_deletes`, a key whose result is a -U or -D row keeps it (for a flush, and for a compaction above older
-    levels); else the key is left out. `levels` are those of the rows' files, needed by a spec with `lookup`; without
-    them all are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
-
-    Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept."""
+    with equal sequence numbers, the one given *first* is the newer. With `keep_deletes`, a key whose result is a -U or
+    -D row keeps it (for a flush, and for a compaction above older levels); else the key is left out. `levels` are those
+    of the rows' files, needed by a spec with `lookup`; without them all are of level 0. Of a key's rows from level 1
+    on, only that of the lowest level counts."""
     table = one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
@@ -70,8 +66,7 @@ def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.
 
 def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows as one table, in which each column is one array."""
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
-    return table.combine_chunks()
+    return (rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)).combine_chunks()
 
 
 def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> tuple[pa.Table, Ints]:
@@ -102,8 +97,7 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
-    found = runs.last(~runs.retracts)
-    return np.where(several, found, runs.starts)
+    return np.where(several, runs.last(~runs.retracts), runs.starts)
 
 
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
@@ -132,12 +126,11 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How rows are merged onto `level` and compared with what was before.
-
-    With `looks_up`, rows of higher levels are there to be looked up, and the engine also merges a key that has one row,
-    as in Java. The rows on the lowest level from `known` on are what was before; a key without a row below that level
-    has not changed. `compared` are the columns that must differ for an update to be one; None: every update counts.
-    Without `logs`, there is no changelog. With `marks`, the rows that were looked up are to be marked as deleted."""
+    """How rows are merged onto `level` and compared with what was before. With `looks_up`, rows of higher levels are
+    there to be looked up, and the engine also merges a key that has one row, as in Java. The rows on the lowest level
+    from `known` on are what was before; a key without a row below that level has not changed. `compared` are the
+    columns that must differ for an update to be one (None: every update counts). Without `logs`, there is no changelog.
+    With `marks`, the rows that were looked up are to be marked as deleted."""
 
     spec: MergeSpec
     level: int

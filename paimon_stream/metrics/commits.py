@@ -33,8 +33,7 @@ class Histogram:
         """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are estimated as by
         Apache Commons Math, which Java's histogram uses: by position share · (n + 1)."""
         values = np.array(self._values or [0.0])
-        quantiles = np.quantile(values, (0, 0.50, 0.95, 0.99, 1), method="weibull").tolist()
-        low, *shares, high = quantiles
+        low, *shares, high = np.quantile(values, (0, 0.50, 0.95, 0.99, 1), method="weibull").tolist()
         return dict(zip(PARTS, (self._count, low, high, float(values.mean()), *shares), strict=True))
 
 

@@ -1,8 +1,6 @@
-"""Every option this package understands, declared once: key, type, default, what it does.
-
-Table options keep Paimon's keys and defaults. They live in the table's schema, and a sink may override them for its own
-writes. Sink options start with `paimon-stream.`. Everything else reads options through `Options`. `docs/options.md` is
-rendered from the declarations."""
+"""Every option this package understands, declared once: key, type, default, what it does (`docs/options.md` is rendered
+from that). Table options keep Paimon's keys and defaults; a sink may override those in the table's schema for its own
+writes. Sink options start with `paimon-stream.`. Everything else reads options through `Options`."""
 
 from paimon_stream.options.arguments import LONG as LONG
 from paimon_stream.options.arguments import Arguments as Arguments

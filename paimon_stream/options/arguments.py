@@ -1,8 +1,6 @@
-"""Checks the arguments of public calls: a value of a wrong type ends in one error, before anything is done.
-
-Each error names the table, the argument and what it may be. The numbers and flags of numpy, such as pandas gives, are
-accepted, and returned as `int` and `bool`, so that they can be stored as JSON. Sequences and mappings are copied: an
-iterator is taken once, and a dict that the caller changes later has no effect."""
+"""Checks the arguments of public calls: a wrong type ends in one error that names the table, the argument and what it
+may be, before anything is done. Numbers and flags of numpy, such as pandas gives, are returned as `int` and `bool`, for
+JSON. Sequences and mappings are copied: an iterator is taken once, and a later change of a dict has no effect."""
 
 import math
 import operator

@@ -38,8 +38,7 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    modules = (of_tables, of_compaction, of_unsupported_features)
-    return tuple(one for module in modules for one in _declared(module))
+    return tuple(one for module in (of_tables, of_compaction, of_unsupported_features) for one in _declared(module))
 
 
 def compaction_options() -> tuple[Option[Any], ...]:

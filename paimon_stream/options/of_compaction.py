@@ -17,9 +17,7 @@ COMPACTION_FILE_LIMIT = Option(
 COMPACTION_SMALL_RATIO = Option(
     "compaction.small-file-ratio", share, "0.7", "A file is small if its size is below this share of target-file-size."
 )
-COMPACTION_REWRITE_ALL = switch(
-    "compaction.force-rewrite-all-files", "A full compaction rewrites all files of a bucket, large ones, too."
-)
+COMPACTION_REWRITE_ALL = switch("compaction.force-rewrite-all-files", "A full compaction rewrites large files, too.")
 SPLIT_OPEN_FILE_COST = Option(
     "source.split.open-file-cost", size, "4 mb",
     "A compaction of an append table without buckets counts each file as this much larger.",
@@ -33,18 +31,12 @@ COMPACTION_AMPLIFICATION = Option(
     "compaction.max-size-amplification-percent", integer, "200",
     "All runs are merged if the newer ones are larger than this percentage of the oldest.",
 )  # fmt: skip
-COMPACTION_SIZE_RATIO = Option(
-    "compaction.size-ratio", integer, "1", "Per cent by which the next run to be merged may be larger."
-)
+COMPACTION_SIZE_RATIO = Option("compaction.size-ratio", integer, "1", "Per cent by which the next run may be larger.")
 COMPACTION_OFFPEAK_START = Option(
     "compaction.offpeak.start.hour", integer, "-1", "First off-peak hour of the local day. -1: there is none."
 )
-COMPACTION_OFFPEAK_END = Option(
-    "compaction.offpeak.end.hour", integer, "-1", "The hour after the last off-peak hour. -1: there is none."
-)
-COMPACTION_OFFPEAK_RATIO = Option(
-    "compaction.offpeak-ratio", integer, "0", "Added to compaction.size-ratio in off-peak hours."
-)
+COMPACTION_OFFPEAK_END = Option("compaction.offpeak.end.hour", integer, "-1", "The hour after the off-peak. -1: none.")
+COMPACTION_OFFPEAK_RATIO = Option("compaction.offpeak-ratio", integer, "0", "Added to compaction.size-ratio off-peak.")
 COMPACTION_INTERVAL = Option(
     "compaction.optimization-interval", duration, None,
     "All runs are merged this often. For a single compaction any value means: now.",

@@ -20,9 +20,7 @@ STORE_TIMEOUT = Option(
     "paimon-stream.store.timeout", _millis, "10 s",
     "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
 )  # fmt: skip
-STORE_CONNECT_TIMEOUT = Option(
-    "paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: how long connecting may take."
-)
+STORE_CONNECT_TIMEOUT = Option("paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: time to connect.")
 STORE_MAX_RETRIES = Option(
     "paimon-stream.store.max-retries", _count, "8",
     "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "

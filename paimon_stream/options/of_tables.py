@@ -22,9 +22,7 @@ from paimon_stream.options.option import (
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
 BUCKET_KEY = Option("bucket-key", text, None, "Columns that decide a row's bucket, separated by commas.")
-BUCKET_FUNCTION = Option(
-    "bucket-function.type", one_of("default", "mod", "hive"), "default", "How a bucket is computed from its key."
-)
+BUCKET_FUNCTION = Option("bucket-function.type", one_of("default", "mod", "hive"), "default", "How keys get a bucket.")
 FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
 FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
 ZSTD_LEVEL = Option("file.compression.zstd-level", small, "1", "Level of zstd for data files and manifests.")
@@ -51,40 +49,27 @@ FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level", levels, "",
     "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",
 )  # fmt: skip
-FILE_COMPRESSION_PER_LEVEL = Option(
-    "file.compression.per.level", levels, "", "File compressions by level, for tables with primary keys."
-)
-STATS_MODE_PER_LEVEL = Option(
-    "metadata.stats-mode.per.level", levels, "", "Statistics modes by level, for tables with primary keys."
-)
+FILE_COMPRESSION_PER_LEVEL = Option("file.compression.per.level", levels, "", "Compressions by level (primary keys).")
+STATS_MODE_PER_LEVEL = Option("metadata.stats-mode.per.level", levels, "", "Statistics modes by level (primary keys).")
 THIN_MODE = switch("data-file.thin-mode", "Files of tables with primary keys store each key only once.")
 CHANGELOG_PRODUCER = Option(
     "changelog-producer", one_of("none", "input", "lookup", "full-compaction"), "none",
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
 )  # fmt: skip
-CHANGELOG_ROW_DEDUPLICATE = switch(
-    "changelog-producer.row-deduplicate", "Compactions write no changelog rows for an update that changes no value."
-)
+CHANGELOG_ROW_DEDUPLICATE = switch("changelog-producer.row-deduplicate", "Updates that change nothing are not logged.")
 CHANGELOG_IGNORED_COLUMNS = Option(
     "changelog-producer.row-deduplicate-ignore-fields", names, "",
     "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.",
 )  # fmt: skip
-FORCE_LOOKUP = switch(
-    "force-lookup",
-    "Compactions of a table with a primary key look up older values, as for the changelog producer lookup.",
-)
+FORCE_LOOKUP = switch("force-lookup", "Compactions look up older values, as for the changelog producer lookup.")
 CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names.")
 CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
 CHANGELOG_FILE_COMPRESSION = Option("changelog-file.compression", text, None, "Compression of changelog files.")
-CHANGELOG_FILE_STATS = Option(
-    "changelog-file.stats-mode", text, None, "Statistics kept for each column of changelog files."
-)
+CHANGELOG_FILE_STATS = Option("changelog-file.stats-mode", text, None, "Statistics of each column of changelog files.")
 ROWKIND_FIELD = Option("rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D.")
 IGNORE_UPDATE_BEFORE = switch("ignore-update-before", "Drop -U rows.")
-RECORD_EXPIRE_TIME = Option(
-    "record-level.expire-time", duration, None, "Compactions drop rows that are older than this."
-)
+RECORD_EXPIRE_TIME = Option("record-level.expire-time", duration, None, "Compactions drop rows older than this.")
 RECORD_TIME_FIELD = Option(
     "record-level.time-field", text, None,
     "The column with the time of a row for record-level.expire-time: TIMESTAMP, or seconds since 1970 in INT "
@@ -124,9 +109,7 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
     "All changed manifests are rewritten when their total size reaches this.",
     aliases=("manifest-full-compaction-size",),
 )  # fmt: skip
-MANIFEST_DROP_DELETE_STATS = switch(
-    "manifest.delete-file-drop-stats", "Java stores no statistics for deleted files. This release stores them."
-)
+MANIFEST_DROP_DELETE_STATS = switch("manifest.delete-file-drop-stats", "Statistics of deleted files are stored anyway.")
 PARTITION_EXPIRATION_TIME = Option("partition.expiration-time", duration, None, "Older partitions are dropped.")
 PARTITION_STRATEGY = Option(
     "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time",
@@ -134,9 +117,7 @@ PARTITION_STRATEGY = Option(
 )  # fmt: skip
 PARTITION_INTERVAL = Option("partition.expiration-check-interval", duration, "1 h", "How often partitions expire.")
 PARTITION_AT_END = switch("end-input.check-partition-expire", "Partitions expire after each batch write.")
-PARTITION_MOST = Option(
-    "partition.expiration-max-num", positive, "100", "The largest number of partitions that expire at once."
-)
+PARTITION_MOST = Option("partition.expiration-max-num", positive, "100", "At most this many partitions expire at once.")
 PARTITION_BATCH = Option(
     "partition.expiration-batch-size", integer, None, "The largest number that one snapshot drops. If not set: all."
 )
@@ -148,9 +129,7 @@ PARTITION_PATTERN = Option(
     "partition.timestamp-pattern", text, None,
     "How the partition columns make a time, such as $dt $hour:00:00. If not set: the first column is one.",
 )  # fmt: skip
-PARTITION_STRICT = switch(
-    "partition.timestamp-format.strict", "Values that name no time are written all the same, and a warning says so."
-)
+PARTITION_STRICT = switch("partition.timestamp-format.strict", "Values that name no time are written with a warning.")
 OF_PARTITIONS = (
     PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
 )  # fmt: skip
@@ -165,9 +144,7 @@ COMMIT_MAX_RETRIES = Option(
 )
 COMMIT_MIN_RETRY_WAIT = Option("commit.min-retry-wait", duration, "10 ms", "Shortest wait between retries.")
 COMMIT_MAX_RETRY_WAIT = Option("commit.max-retry-wait", duration, "10 s", "Longest wait between retries.")
-IGNORE_EMPTY_COMMIT = Option(
-    "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows creates no snapshot."
-)
+IGNORE_EMPTY_COMMIT = Option("snapshot.ignore-empty-commit", boolean, "true", "A batch without rows makes no snapshot.")
 FORCE_CREATE_SNAPSHOT = switch("commit.force-create-snapshot", "A batch without rows creates a snapshot, too.")
 DYNAMIC_OVERWRITE = Option(
     "dynamic-partition-overwrite", boolean, "true",
@@ -194,15 +171,13 @@ DISCARD_DUPLICATES = switch(
 )
 SNAPSHOT_TIME_RETAINED = Option("snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long.")
 SNAPSHOT_NUM_RETAINED_MIN = Option(
-    "snapshot.num-retained.min", positive, "10", "At least this number of snapshots is kept."
+    "snapshot.num-retained.min", positive, "10", "At least this many snapshots are kept."
 )
 SNAPSHOT_NUM_RETAINED_MAX = Option(
     "snapshot.num-retained.max", positive, "2147483647",
     "At most this number of snapshots is kept, however young they are.",
 )  # fmt: skip
-SNAPSHOT_EXPIRE_LIMIT = Option(
-    "snapshot.expire.limit", positive, "50", "At most this number of snapshots expires at once."
-)
+SNAPSHOT_EXPIRE_LIMIT = Option("snapshot.expire.limit", positive, "50", "At most this many snapshots expire at once.")
 SNAPSHOT_EXPIRE_MODE = Option(
     "snapshot.expire.execution-mode", one_of("sync", "async"), "sync",
     "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
@@ -231,12 +206,8 @@ CONSUMER_CHANGELOG_ONLY = switch(
     "consumer.changelog-only",
     "Where changelogs outlive their snapshots, consumers keep only changelogs from expiring, not snapshots.",
 )
-TAG_TIME_RETAINED = Option(
-    "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."
-)
-TAG_TIME_EXPIRE = Option(
-    "tag.time-expire-enabled", boolean, "true", "Tags whose time is over are deleted after commits."
-)
+TAG_TIME_RETAINED = Option("tag.default-time-retained", duration, None, "How long new tags stay. If not set: for ever.")
+TAG_TIME_EXPIRE = Option("tag.time-expire-enabled", boolean, "true", "Expired tags are deleted after commits.")
 TAG_AUTOMATIC_CREATION = Option(
     "tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none",
     "Whether tags are created after commits: when a period has ended, by the time of commits or by the watermarks of "
@@ -257,9 +228,7 @@ TAG_PERIOD_FORMATTER = Option(
     "tag.period-formatter", one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"), "with_dashes",
     "How automatic tags of days and hours are named: 2026-11-30 17, 20261130 17 or 2026113017.",
 )  # fmt: skip
-TAG_AUTOMATIC_COMPLETION = switch(
-    "tag.automatic-completion", "Periods without a commit get a tag, too, each on a snapshot of its own."
-)
+TAG_AUTOMATIC_COMPLETION = switch("tag.automatic-completion", "Periods without a commit get a tag and a snapshot.")
 TAG_NUM_RETAINED_MAX = Option(
     "tag.num-retained-max", positive, None,
     "The most automatic tags; in mode batch, the most tags. Older ones are deleted when one is created.",
@@ -300,24 +269,16 @@ FULL_COMPACTION_COMMITS = Option(
     "full-compaction.delta-commits", positive, None,
     "A stream that compacts merges all runs of the buckets of each batch whose number + 1 is divisible by this.",
 )  # fmt: skip
-WRITE_ONLY = switch(
-    "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)
-)
+WRITE_ONLY = switch("write-only", "Writers leave compaction and expiry to others.", aliases=("write.compaction-skip",))
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Java's readers keep the order of files in a bucket. Ours always keep it."
 )
 POSTPONE_BUCKETS = Option(
     "postpone.default-bucket-num", positive, "1", "Buckets of a partition whose first rows waited in bucket -2."
 )
-DYNAMIC_TARGET_ROWS = Option(
-    "dynamic-bucket.target-row-num", positive, "2000000", "Keys of a dynamic bucket. Further keys go to the next one."
-)
-DYNAMIC_MAX_BUCKETS = Option(
-    "dynamic-bucket.max-buckets", integer, "-1", "At most this number of buckets in a partition. -1: no limit."
-)
-DYNAMIC_INITIAL_BUCKETS = Option(
-    "dynamic-bucket.initial-buckets", positive, None, "At most this number of tasks open dynamic buckets at once."
-)
+DYNAMIC_TARGET_ROWS = Option("dynamic-bucket.target-row-num", positive, "2000000", "The most keys of a dynamic bucket.")
+DYNAMIC_MAX_BUCKETS = Option("dynamic-bucket.max-buckets", integer, "-1", "Most buckets of a partition. -1: no limit.")
+DYNAMIC_INITIAL_BUCKETS = Option("dynamic-bucket.initial-buckets", positive, None, "Tasks that open buckets at once.")
 DYNAMIC_PARALLELISM = Option(
     "dynamic-bucket.assigner-parallelism", positive, None, "Tasks that open buckets. If not set: the cores, at most 8."
 )
@@ -340,15 +301,9 @@ IGNORE_DELETE = switch(
     "Ignore -D rows.",
     aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
 )
-DEFAULT_AGGREGATE_FUNCTION = Option(
-    "fields.default-aggregate-function", text, None, "The default aggregate function of columns."
-)
-AGGREGATION_REMOVE_ON_DELETE = switch(
-    "aggregation.remove-record-on-delete", "A -D row deletes the whole row instead of retracting values."
-)
-PARTIAL_UPDATE_REMOVE_ON_DELETE = switch(
-    "partial-update.remove-record-on-delete", "A -D row deletes the whole row, not single values."
-)
+DEFAULT_AGGREGATE_FUNCTION = Option("fields.default-aggregate-function", text, None, "The columns' default function.")
+AGGREGATION_REMOVE_ON_DELETE = switch("aggregation.remove-record-on-delete", "A -D row deletes, and retracts nothing.")
+PARTIAL_UPDATE_REMOVE_ON_DELETE = switch("partial-update.remove-record-on-delete", "A -D row deletes the whole row.")
 PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "partial-update.remove-record-on-sequence-group", text, "",
     "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",

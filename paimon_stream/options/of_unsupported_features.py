@@ -22,19 +22,12 @@ DELETION_VECTORS_MERGE_ON_READ = switch(
 ROW_TRACKING = switch("row-tracking.enabled", "Rows of append tables have ids, which compactions keep.")
 DATA_EVOLUTION = switch("data-evolution.enabled", "Columns may have files of their own. Such tables are only read.")
 PK_CLUSTERING_OVERRIDE = switch("pk-clustering-override", "Files are not sorted by key. Such tables are refused.")
-CLUSTERING_INCREMENTAL = switch(
-    "clustering.incremental", "A compaction of Java's sorts the rows. Such tables are written, and not compacted."
-)
+CLUSTERING_INCREMENTAL = switch("clustering.incremental", "Such tables are written, but only Java compacts them.")
 LOOKUP_REMOTE_FILES = switch(
     "lookup.remote-file.enabled", "Compactions keep files for look-ups in the table. Such tables are not compacted."
 )
 CHAIN_TABLE = switch("chain-table.enabled", "Partitions build on each other. Such tables are not compacted.")
 SNAPSHOT_ORDERING = switch("sequence.snapshot-ordering", "Rows are ordered by snapshot. Such tables are not read.")
 COMMIT_CALLBACKS = Option("commit.callbacks", text, "", "Java classes. They are not called, and a warning says so.")
-ICEBERG_STORAGE = Option(
-    "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
-)
-EXPLICIT_CAST = switch(
-    "write.merge-schema.explicit-cast",
-    "Columns are only widened, never cast to a narrower type, and a warning says so.",
-)
+ICEBERG_STORAGE = Option("metadata.iceberg.storage", word, "disabled", "Warns that no Iceberg metadata is written.")
+EXPLICIT_CAST = switch("write.merge-schema.explicit-cast", "Columns are only widened, and a warning says so.")

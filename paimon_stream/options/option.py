@@ -212,8 +212,7 @@ def _part_of_form(token: re.Match[str]) -> str:
 class Options(Mapping[str, str]):
     """The options in force: a table's options, overridden by those of one writer. Keys are looked up regardless of
     case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the text of an option, and
-    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's location, for
-    messages."""
+    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location`, the table's, is for messages."""
 
     __slots__ = ("_location", "_raw")
 
@@ -248,8 +247,7 @@ class Options(Mapping[str, str]):
         return self.is_set(option) and self.value(option) != default
 
     def _text(self, option: Option[Any]) -> str | None:
-        found = (self._raw[key] for key in (option.key, *option.aliases) if key in self._raw)
-        return next(found, option.default)
+        return next((self._raw[key] for key in (option.key, *option.aliases) if key in self._raw), option.default)
 
     def __getitem__(self, key: str) -> str:
         return self._raw[folded(key)]

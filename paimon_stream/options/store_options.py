@@ -1,8 +1,6 @@
-"""The storage options of object stores, declared once: names, what they set, and which are secret.
-
-The first name of an option is the one that `docs/stores.md` recommends; the others are those of Paimon, Hadoop,
-delta-rs and pyiceberg. Names that differ only in case, in `-`, `_` and `.`, or in the prefix of their store are one
-name, and only one of them is listed: `store_names` looks them up."""
+"""The storage options of object stores, declared once: names, what they set, and which are secret. The first name of an
+option is the one that `docs/stores.md` recommends; the others are those of Paimon, Hadoop, delta-rs and pyiceberg. Of
+names that differ only in case, in `-`, `_` and `.`, or in the prefix of their store, one is listed (`store_names`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -75,8 +75,7 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
         record = node[-1] if isinstance(node, list) else node  # to Java, rows of some columns may be null
         if record["type"] != "record":
             raise FormatError("its schema is not a record")
-        names = [str(one["name"]) for one in record["fields"]]
-        return names, parsed_array(_renamed(node, {}))
+        return [str(one["name"]) for one in record["fields"]], parsed_array(_renamed(node, {}))
     except _BROKEN as why:
         raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
 

@@ -112,8 +112,7 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
         position = array.type.get_field_index(before.name)
         if position < 0:
             raise _misfit(array, source)
-        inner = f"{column}.{member.name}"
-        members.append(convert(array.field(position), before.type, member.type, leaf, inner))
+        members.append(convert(array.field(position), before.type, member.type, leaf, f"{column}.{member.name}"))
     mask = array.is_null() if array.null_count else None
     if not members:
         return pa.Array.from_buffers(wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]])
@@ -189,9 +188,7 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return _time(array, source, target, wanted)
     if TypeRoot.DECIMAL in (old, new):
         return _decimal(array, source, target, wanted)
-    if old in _FLOATS and new in _INTEGERS:
-        return _truncated(array, wanted)
-    return array.cast(wanted, safe=False)
+    return _truncated(array, wanted) if old in _FLOATS and new in _INTEGERS else array.cast(wanted, safe=False)
 
 
 def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:

@@ -1,8 +1,6 @@
-"""Which files of a primary-key bucket are merged with each other, and in what order.
-
-A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections. A section
-of one file has each key once, so it is read without merging. Within a section, files whose ranges follow one another
-form a *run*, so that there are as few sorted inputs as possible."""
+"""Which files of a primary-key bucket are merged with each other, and in what order. A *section* is a set of files
+whose key ranges overlap, directly or through others, so no key is in two. A section of one file is read without
+merging. Within a section, files whose ranges follow one another form a *run*, so that there are few sorted inputs."""
 
 import heapq
 import math

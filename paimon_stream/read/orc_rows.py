@@ -154,8 +154,7 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     while len(plain) < need:
         head = runs.take(1)[0]
         plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
-    flat = np.frombuffer(plain[:need], np.uint8)
-    return np.unpackbits(flat)[:count].astype(bool)
+    return np.unpackbits(np.frombuffer(plain[:need], np.uint8))[:count].astype(bool)
 
 
 def _decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:

@@ -312,8 +312,7 @@ class _Reader:
             elif source is None or source.name not in chunk.columns:
                 columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
             else:
-                found = chunk.columns[source.name]
-                columns.append(convert(found, source.type, one.type, chunk.leaf, one.name))
+                columns.append(convert(chunk.columns[source.name], source.type, one.type, chunk.leaf, one.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
@@ -326,8 +325,7 @@ def file_chunks(
         case "parquet":
             yield from read_parquet(source, path, fields, batch_rows)
         case "orc":
-            legacy = Options(written.options).value(ORC_LTZ_LEGACY)
-            yield from read_orc(source, path, fields, legacy)
+            yield from read_orc(source, path, fields, Options(written.options).value(ORC_LTZ_LEGACY))
         case "avro":
             yield from read_avro(source, path, fields, batch_rows)
         case other:

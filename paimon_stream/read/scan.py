@@ -65,11 +65,10 @@ def plan_scan(
     """Plans a read. If a snapshot, a tag or a `timestamp` (epoch milliseconds) is given, the columns are those of its
     schema, as in Java. `specs` instead of a `partition` choose the partitions that match one of them. With `hidden`,
     also files that readers do not see before a compaction. `filter` is a condition on rows; partitions and files
-    without such rows are left out (docs/architecture.md, "Conditions").
-
-    Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a snapshot or tag
-    that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values, `InvalidOption` for two
-    of snapshot, tag and timestamp, `CorruptMetadata`, `StorageError`."""
+    without such rows are left out (docs/architecture.md, "Conditions"). Raises `UnsupportedFeature` for tables and
+    options that this release does not read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns,
+    `InvalidData` for partition values, `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`,
+    `StorageError`."""
     _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
     schema = table.schema

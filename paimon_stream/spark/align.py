@@ -212,8 +212,7 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
         one = schema.field(name)
         default = default_of(one, table.location)
         if default is not None:
-            given = named(name)
-            frame = frame.withColumn(name, functions.coalesce(given, literal(one.type, default)))
+            frame = frame.withColumn(name, functions.coalesce(named(name), literal(one.type, default)))
     return frame
 
 

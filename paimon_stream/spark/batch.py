@@ -224,9 +224,7 @@ class Runs:
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
         if not frame.isStreaming:
-            raise errors.InvalidOption(
-                "PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df"
-            )
+            raise errors.InvalidOption("PaimonSink.start needs a DataFrame of spark.readStream.", option="df")
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
             raise errors.InvalidOption(
                 "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "

@@ -1,8 +1,6 @@
-"""Reads from Spark's configuration where its object stores are, and by which credentials.
-
-On the driver, that is the Hadoop configuration by which Spark itself reads and writes: `spark.hadoop.fs.s3a.*`, and
-what was set for the session. Values that nobody set are Hadoop's defaults, and are left out. On Spark Connect there is
-no JVM in reach, and the session's own settings are read."""
+"""Reads from Spark's configuration where its object stores are, and by which credentials. In the driver, that is the
+Hadoop configuration by which Spark itself reads and writes: `spark.hadoop.fs.s3a.*`, and what was set for the session,
+without Hadoop's defaults. On Spark Connect, which has no JVM in reach, these are the session's settings."""
 
 import json
 import logging

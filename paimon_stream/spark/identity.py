@@ -57,10 +57,9 @@ def observe_query(
     *,
     opened: Callable[[str], Checkpoint] = open_checkpoint,
 ) -> QueryFacts:
-    """The facts about the query of this batch. `checkpoint` is the location that the user gives for its checkpoint.
-    `last` is the result for an earlier batch with the same `checkpoint`. It stays true during one run of a query, and
-    saves a dozen calls to Spark. `opened` opens a checkpoint at a location. Raises `InvalidOption` if the checkpoint
-    provably belongs to another query."""
+    """The facts about the query of this batch. `checkpoint` is the location that the user gives for its checkpoint, and
+    `opened` opens one. `last`, the result for an earlier batch with the same `checkpoint`, stays true during a run, and
+    saves a dozen calls to Spark. Raises `InvalidOption` if the checkpoint provably belongs to another query."""
     if last is not None and _is_of_run(frame, last):
         return last
     given = None if checkpoint is None else opened(checkpoint)
@@ -182,8 +181,7 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 def _has_state(frame: DataFrame, plan: Any) -> bool:
     """Whether the plan has an operator with state at any depth. Its text does not tell: Spark truncates it."""
     session: Any = frame.sparkSession
-    loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    stateful = _loaded(session, loader)
+    stateful = _loaded(session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader())
     waiting = [plan]
     while waiting:
         node = waiting.pop()

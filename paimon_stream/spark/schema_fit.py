@@ -24,13 +24,11 @@ Evolve = Callable[[Merge], Table]
 
 
 def fit_rows(frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None) -> tuple[Table, DataFrame]:
-    """The table, and the rows, lazily, in exactly the table's columns.
-
-    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and types.
-    The column that says what each row does, if there is one, follows the table's columns, as text. `evolve` is
-    `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch writes.
-
-    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises."""
+    """The table, and the rows, lazily, in exactly the table's columns, followed by the column that says what each row
+    does, if there is one, as text. If `paimon-stream.merge-schema` says so, the table's schema is extended by the
+    DataFrame's new columns and types. `evolve` is `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of
+    `table/table.py` for batch writes. Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not
+    have, and what `evolve` raises."""
     given, operation = _set_apart(frame, table)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:

@@ -67,20 +67,16 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
-
-    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other. They are sorted by
-    key, and rows of one key keep their order. If Spark orders the values of a key differently from Paimon, they are not
-    sorted and keep their order.
-
-    The columns have the table's types, so text has no collation and sorts by its bytes. Spark sorts, and spills to disk
-    what does not fit into memory."""
+    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key. All rows of a
+    (partition, bucket) are in one partition of the DataFrame, one after the other, sorted by key; rows of one key keep
+    their order. If Spark orders the values of a key differently from Paimon, rows are not sorted and keep their order.
+    Spark spills to disk what does not fit into memory. Text has the table's type, so it sorts by its bytes, without
+    collation."""
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
     with_bucket = _with_bucket(frame.withColumn(_ORDER, F.monotonically_increasing_id()), table)
-    names = (*schema.partition_keys, *(one.name for one in keys if by_key))
-    sorting = [named(name) for name in names]
+    sorting = [named(name) for name in (*schema.partition_keys, *(one.name for one in keys if by_key))]
     sorting.insert(len(schema.partition_keys), F.col(_BUCKET))
     placed = _placed(with_bucket, table).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
@@ -100,10 +96,9 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one partition,
-    in their original order. Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by
-    key, so the task that writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one
-    assigner are together instead."""
+    """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All rows of a
+    (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one partition, in their original
+    order. They are not sorted by key, so the task that writes them sorts them in its own memory."""
     if spec.is_dynamic:
         fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
@@ -144,8 +139,7 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
     if not table.schema.partition_keys:
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
         return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))
-    names = (named(name) for name in table.schema.partition_keys)
-    return frame.repartition(count, *names, bucket)
+    return frame.repartition(count, *map(named, table.schema.partition_keys), bucket)
 
 
 @cache
@@ -169,21 +163,18 @@ def _assigned(
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
-    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1. None if there
-    is no expression whose result is exactly Paimon's. `keys` are the bucket key columns in order.
-
-    Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of
-    the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns,
-    including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys."""
+    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1. `keys` are
+    the bucket key columns in order. Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so
+    the expression builds the bytes of the row. None without such an expression: it exists for keys of BOOLEAN, TINYINT,
+    SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
+    `write/bucket.py`)."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
-        value = F.coalesce(named(keys[0].name).cast("long"), F.lit(0))
-        return F.pmod(value, F.lit(num_buckets)).cast("int")
+        return F.pmod(F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
     if not all(one.type.root in _INTEGER_BITS or one.type.is_string for one in keys):
         return None
-    hashed = F.hash(_row(keys))
-    return F.abs(hashed % F.lit(num_buckets)).cast("int")
+    return F.abs(F.hash(_row(keys)) % F.lit(num_buckets)).cast("int")
 
 
 def _row(keys: Sequence[DataField]) -> Column:

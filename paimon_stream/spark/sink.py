@@ -34,8 +34,7 @@ _MODES: Final = ("append", "update", "complete")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
     """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it. `session` is the
-    Spark session that runs the query, once it is known. Its Hadoop configuration says what the storage options do not
-    say."""
+    Spark session that runs the query, once known; its Hadoop configuration completes the storage options."""
 
     location: str
     token: str
@@ -118,14 +117,13 @@ class PaimonSink:
     that ends in `$branch_<name>` means the same. With a `catalog`, which are its options or its name in the Spark
     session, `location` is the table's name, `"db.t"`. Spark's query id identifies the query. `name` is needed if one
     query writes the same table twice. `commit_user` replaces both, and must then belong to this stream alone.
-    `checkpoint` is the query's `checkpointLocation`. It is needed on Spark Connect, where nothing else identifies the
-    query. `options` override the table's options for this sink, and include the sink's own, which begin with
-    `paimon-stream.`. `mode` is the query's output mode: `append` adds the rows of each batch; `complete` replaces the
-    whole table with them, even if there are none. In a table with a primary key, each row replaces the earlier row with
-    its key, or is merged into it, in both modes `append` and `update`. Within one batch, the order of the rows decides.
-
-    `before_commit` is called with the tuple of `CommitMessage` before each commit, and can veto the commit by raising
-    an error. `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
+    `checkpoint` is the query's `checkpointLocation`; only Spark Connect needs it, where nothing else identifies the
+    query. `options` override the table's options for this sink, and include the sink's own, `paimon-stream.*`. `mode`
+    is the query's output mode: `append` adds the rows of each batch; `complete` replaces the whole table with them,
+    even if there are none. In a table with a primary key, `append` and `update` mean that each row replaces the earlier
+    row with its key, or is merged into it. Within one batch, the order of the rows decides. `before_commit` is called
+    with the tuple of `CommitMessage` before each commit, and can veto it by raising an error. `on_commit` is called
+    with the `CommitReport` after each batch, and its failures are logged.
 
     A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption` and
     `UnsupportedFeature`. The table is not read before the query starts.
@@ -190,11 +188,9 @@ class PaimonSink:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
     ) -> "StreamingQuery":
-        """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode.
-
-        `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Errors in the table
-        or the columns are raised here, before the query starts: `StorageError`, `UnsupportedFeature`,
-        `IncompatibleSchema`, `InvalidOption`."""
+        """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode. `trigger` has
+        the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Raises errors in the table or
+        columns before the query starts: `StorageError`, `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`."""
         settings = self._settings
         given = opt.Arguments(shown_location(settings.location))
         if not hasattr(type(df), "writeStream"):  # the property itself raises for a frame that is no stream
@@ -221,11 +217,10 @@ class PaimonSink:
         return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:
-        """The metrics of this sink's commits by name, over all its queries.
-
-        They are those of Java Paimon, such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our
-        own, such as `skippedBatches`. `paimon_stream.metrics.commits.METRICS` has all names. On Spark Connect nothing
-        is counted here, because another process writes the batches."""
+        """The metrics of this sink's commits by name, over all its queries: those of Java Paimon, such as
+        `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our own, such as `skippedBatches` (all:
+        `paimon_stream.metrics.commits.METRICS`). Nothing is counted on Spark Connect, because another process writes
+        the batches."""
         return self._runs.metrics.values()
 
     def __getstate__(self) -> SinkSettings:

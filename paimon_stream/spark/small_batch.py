@@ -1,8 +1,7 @@
-"""Writes small batches in the driver. An action without Python workers takes half the time of one with them.
-
-The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages and errors
-are the same as those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition hands over only a
-share, so that no batch can overload the driver: docs/architecture.md (How the driver writes a small batch)."""
+"""Writes small batches in the driver. An action without Python workers takes half the time of one with them. The rows
+come as Arrow and go through the functions of tasks, so files, messages and errors are those of `write_job`. The plan
+(write_plan.py) chooses these batches. Each partition hands over only a share, so that no batch can overload the driver:
+docs/architecture.md (How the driver writes a small batch)."""
 
 import ctypes
 import logging
@@ -99,9 +98,8 @@ def write_small(
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table with the
-    storage to write to, if that is another one. Returns None if the batch is larger than the plan allows, or if this
-    Spark does not report the number of partitions or cannot return Arrow. Then nothing is written, and the plan has
-    learnt it."""
+    storage to write to, if that is another one. Returns None, and writes nothing, if the batch is larger than the plan
+    allows, or if this Spark does not report partitions or cannot return Arrow. The plan has then learnt it."""
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
@@ -180,11 +178,8 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
 
 def release_memory(size: int) -> None:
     """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
-    that held the rows must call this, after it has dropped them.
-
-    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the memory that
-    a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams in one driver, that
-    adds up to gigabytes of unused memory. To return it takes one to five milliseconds."""
+    that held the rows must call this, after it has dropped them (docs/architecture.md, How the driver writes a small
+    batch)."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _TRIM is not None:

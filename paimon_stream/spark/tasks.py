@@ -1,8 +1,6 @@
-"""The code that runs in Python workers beside an executor.
-
-Each Python worker imports this module before its first row. So the module imports only what is needed to write files:
-no Avro, no manifests, and nothing that only the driver needs. What a worker does once for all its later tasks, and what
-that saves, is in docs/architecture.md (How a worker is settled)."""
+"""The code that runs in Python workers beside an executor. Each worker imports this module before its first row, so it
+imports only what is needed to write files: no Avro, no manifests, nothing for the driver alone. What a worker does once
+for all its later tasks is in docs/architecture.md (How a worker is settled)."""
 
 import gc
 import os
@@ -103,9 +101,8 @@ def with_names(task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.Rec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark tries a task. `packed`
-    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`.
-    Where several tasks may write to one bucket, each has `numbers` sequence numbers of its own, in the order of the
-    tasks."""
+    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`;
+    where several tasks may write to one bucket, each has `numbers` sequence numbers, in their order."""
 
     spec: WriteSpec
     attempts: int

@@ -119,8 +119,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True
         case st.DecimalType(), st.DecimalType():
-            wide_enough = _digits_before(source) <= _digits_before(target)
-            return wide_enough and int(source.scale) <= int(target.scale)
+            return _digits_before(source) <= _digits_before(target) and int(source.scale) <= int(target.scale)
         case st.DecimalType(), _ if type(target) in _DIGITS:
             # Like Spark's `isTighterThan`: every value of the source must certainly fit.
             return int(source.scale) == 0 and int(source.precision) < _DIGITS[type(target)]
@@ -133,8 +132,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case st.ArrayType(), st.ArrayType():
             return can_up_cast(source.elementType, target.elementType)
         case st.MapType(), st.MapType():
-            keys = can_up_cast(source.keyType, target.keyType)
-            return keys and can_up_cast(source.valueType, target.valueType)
+            return can_up_cast(source.keyType, target.keyType) and can_up_cast(source.valueType, target.valueType)
         case st.StructType(), st.StructType():
             return source.names == target.names and all(
                 can_up_cast(one.dataType, other.dataType)

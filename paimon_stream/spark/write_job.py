@@ -1,8 +1,7 @@
-"""The one Spark action of a batch: every task writes data files and answers with what it wrote.
-
-Rows go to Python as Arrow batches, in the tasks that hold them. There is no shuffle, unless the table has a primary key
-or there would be too many files, and Python never handles single rows. A task's answer is one row of typed bytes. Spark
-returns exactly one answer per partition, from the attempt that succeeded (spark.md §2)."""
+"""The one Spark action of a batch: every task writes data files and answers with what it wrote. Rows go to Python as
+Arrow batches, in the tasks that hold them, without a shuffle unless the table has a primary key or there would be too
+many files. A task's answer is one row of typed bytes. Spark returns exactly one answer per partition, from the attempt
+that succeeded (spark.md §2)."""
 
 import re
 from collections import Counter
@@ -51,15 +50,14 @@ def run_write_job(
     user: str = "",
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses. The
-    plan learns from the result. The messages are in the order of Spark's partitions. Nothing is published.
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses, and
+    teaches the plan. The messages are in the order of Spark's partitions. Nothing is published.
 
     For a table with a primary key, `first_sequence` is above all sequence numbers in it, and `index` names the index
     manifest by which keys get their dynamic buckets. `user` is the commit user. `operations` names a column, in
-    addition to the table's, that says what each row does.
-
-    If a task fails with an error of this package, the files of the other tasks are removed, and the error is raised:
-    those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark."""
+    addition to the table's, that says what each row does. If a task fails with an error of this package (of
+    `write_task` or `write_keyed_task`), the files of the other tasks are removed, and it is raised. Spark raises other
+    failures in the plan."""
     check_shuffle(table)
     way = plan.way_of_tasks(table)
     placed, is_sorted, spec = frame, False, spec_of(table, index, user)
@@ -194,8 +192,7 @@ def write_frame(
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
     plan, run = WritePlan(streaming=False), partial(run_write_job, rows, table, operations=operations, user=user)
-    written = run(plan=plan, first_sequence=first_sequence, index=index)
-    return table, written.messages
+    return table, run(plan=plan, first_sequence=first_sequence, index=index).messages
 
 
 def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]) -> DataFrame:

@@ -1,8 +1,7 @@
 """How the next batch of a run is written, chosen by the batches before it: by the driver (small_batch.py), or by tasks
-in one of three ways (`Way`). docs/architecture.md (How the next batch is planned) says when each pays.
-
-The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch (spark.md §4).
-Spark allocates each batch in the JVM's memory outside the heap."""
+in one of three ways (`Way`; docs/architecture.md, How the next batch is planned). The plan also knows how wide the rows
+are, which decides how many may be in one Arrow batch (spark.md §4): Spark allocates it in the JVM's memory outside the
+heap."""
 
 from collections import deque
 from dataclasses import dataclass, field

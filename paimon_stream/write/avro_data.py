@@ -1,6 +1,5 @@
-"""Writes Avro data files to the storage (format.md §7.6). Each column becomes a list with the bytes of each of its
-values, a nested one from the lists of its parts. A row is the bytes of its columns, joined. This is the only place
-where every single value passes through Python, because Avro stores rows, not columns."""
+"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes, a nested one from the lists
+of its parts; a row is these bytes, joined. Because Avro stores rows, every value passes through Python, only here."""
 
 import hashlib
 import json

@@ -27,10 +27,9 @@ _WIDE: Final = Context(prec=50)
 def assign_buckets(
     batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int, function: str = "default"
 ) -> Buckets:
-    """The bucket of every row, 0 to `num_buckets` - 1. `batch` has the columns of the option `bucket-key`, in its
-    order, and `types` are theirs. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`. Raises
-    `UnsupportedFeature` for nested types, `InvalidOption` if the key does not suit the function, `InvalidData` for
-    columns that do not fit their type."""
+    """The bucket of every row, 0 to `num_buckets` - 1. `batch` has the columns of `bucket-key`, in its order, with
+    these `types`. `function` is the option `bucket-function.type`. Raises `UnsupportedFeature` for nested types,
+    `InvalidOption` if the key does not suit the function, `InvalidData` for columns that do not fit their type."""
     if function == "mod":
         return _mod(batch, types, num_buckets)
     if function == "hive":
@@ -74,9 +73,7 @@ def _hive(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) ->
 
 def _column(column: pa.Array, type_: DataType) -> Hashes:
     if type_.is_timestamp or type_.is_nested:
-        raise UnsupportedFeature(
-            f"bucket-function.type = hive does not support {type_} as a bucket key.", type=str(type_)
-        )
+        raise UnsupportedFeature(f"bucket-function.type = hive does not take {type_} as a bucket key.", type=str(type_))
     if not column.type.equals(arrow_type(type_)):
         raise InvalidData(f"A bucket key of type {type_} came as {column.type}.", type=str(type_))
     if type_.is_string or type_.is_binary:

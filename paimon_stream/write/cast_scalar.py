@@ -52,10 +52,9 @@ def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _
 
 
 def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
-    """The column as `target`, the Arrow type of the scalar type `type_`. A column that fits is not copied. Raises
-    `IncompatibleSchema` for other types and for values with more digits than the type has, `NumericOverflow` for
-    numbers out of range, `ValueTooLong` for text and bytes that exceed the length, and `InvalidData` for text that is
-    not UTF-8."""
+    """The column as `target`, the Arrow type of the scalar type `type_`; not copied if it fits. Raises
+    `IncompatibleSchema` for other types and for more digits than the type has, `NumericOverflow` for numbers out of
+    range, `ValueTooLong` for too long text and bytes, and `InvalidData` for text that is not UTF-8."""
     if not column.type.equals(target):
         column = _converted(column, type_, target, place)
     if type_.is_string:

@@ -45,13 +45,11 @@ class ColumnPlan:
         )
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns, in table order and with exactly the types of `file_schema`. Columns that
-        already fit are not copied. If a column has a default, it replaces NULL.
-
-        Other types are converted where no value can change: wider integers and decimals, any time zone to UTC, other
-        units that hold the same instant, large and dictionary-encoded strings, integers to TIME. Raises
-        `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type, `NumericOverflow`,
-        `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
+        """The batch with the table's columns in order and in exactly the types of `file_schema`; fitting columns are
+        not copied. A column's default replaces NULL. Types are converted where no value can change: wider integers and
+        decimals, any time zone to UTC, other units of the same instant, large and dictionary-encoded strings, integers
+        to TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
+        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
         columns = [
             self._cast(batch.column(position), *parts)
             for position, *parts in zip(

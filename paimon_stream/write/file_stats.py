@@ -1,8 +1,6 @@
-"""The statistics of a data file: which ones its manifest entry carries, and those taken from its rows.
-
-Statistics of rows are computed for a whole column at a time. Bounds follow the order in which Java compares: text by
-its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Values have the internal form of
-`format/binary_row.py`."""
+"""The statistics of a data file: which ones its manifest entry carries, and those of its rows, computed by column.
+Bounds, in the internal form of `format/binary_row.py`, follow Java's order: text by its bytes; of floats, -0.0 is below
+0.0 and NaN above all numbers (format.md §4.5)."""
 
 import math
 from collections.abc import Sequence

@@ -35,12 +35,10 @@ def write_keyed_task(
     """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
     The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U, 3 -D) or the column
-    that `operations` names. `first_sequence` is above every sequence number in the table. `is_sorted` promises that the
-    rows are sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they
-    apply. Files are durable when this returns.
-
-    Raises what `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine
-    refuses. Before any error is raised, the task's files are removed (best effort)."""
+    that `operations` names. `first_sequence` is above every sequence number in the table. `is_sorted` promises rows
+    sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they apply. Files
+    are durable when this returns; before any error, the task's files are removed (best effort). Raises what
+    `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine refuses."""
     return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
 
 
@@ -103,8 +101,7 @@ class _KeyedTask(Task):
         if self.operations is not None:
             name = self.operations.column
             tokens, table = batch.column(name), self.spec.storage.location
-            kinds = kinds_of_tokens(tokens, self.operations.kinds, name, table)
-            return batch.drop_columns([name]), pa.array(kinds)
+            return batch.drop_columns([name]), pa.array(kinds_of_tokens(tokens, self.operations.kinds, name, table))
         if KIND in batch.schema.names:
             return batch.drop_columns([KIND]), batch.column(KIND)
         return batch, None
@@ -126,8 +123,7 @@ class _KeyedTask(Task):
             if bucket.bytes >= min(_PIECE_BYTES, self.spec.buffer_bytes):
                 self._flush_piece(bucket)
         elif self.bytes > self.spec.buffer_bytes:
-            largest = max(self.buckets, key=lambda one: one.bytes)
-            self._end_bucket(largest)
+            self._end_bucket(max(self.buckets, key=lambda one: one.bytes))
 
     def _bucket(self, number: int) -> _Bucket:
         where = self.spec.storage, self.spec.runtime, self.folder(number)

@@ -42,8 +42,7 @@ def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
         DataField(id=_FIRST_KEY_ID + one.id, name=_KEY_PREFIX + one.name, type=one.type.with_nullable(False))
         for one in map(schema.field, schema.trimmed_primary_keys)
     ]
-    own = (SEQUENCE_COLUMN, KIND_COLUMN)
-    return replace(schema, fields=(*(() if thin else keys), *own, *schema.fields))
+    return replace(schema, fields=(*(() if thin else keys), SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

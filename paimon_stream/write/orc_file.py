@@ -119,8 +119,7 @@ def _has_cut_struct(array: pa.Array) -> bool:
     """Whether the array is a slice of structs, or has one inside."""
     type_ = array.type
     if pa.types.is_struct(type_):
-        parts = [array.field(i) for i in range(type_.num_fields)]
-        return array.offset > 0 or any(map(_has_cut_struct, parts))
+        return array.offset > 0 or any(_has_cut_struct(array.field(i)) for i in range(type_.num_fields))
     if pa.types.is_map(type_):
         return any(map(_has_cut_struct, (array.keys, array.items)))
     return pa.types.is_list(type_) and _has_cut_struct(array.values)

@@ -33,9 +33,8 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. It leaves closing to the storage. An error of the storage
-    is kept in `failure`, after which nothing is passed on. Raised here it would end the process: Arrow's ORC writer
-    cannot take it."""
+    """Passes bytes on to a storage's stream and counts them. Closing is the storage's. After an error of the storage,
+    kept in `failure`, nothing is passed on: Arrow's ORC writer cannot take an error, it would end the process."""
 
     closed = False
 
@@ -109,8 +108,7 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file and makes it durable. If that fails, the file is removed. Returns the exact statistics of each
-        column that is to have them."""
+        """Ends the file, durably, and returns its exact statistics; if that fails, the file is removed."""
         try:
             with self._context, self.checked():
                 self.end()
@@ -167,8 +165,7 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings(ABC):
-    """How the data files of one table are written. `codec` is their compression. File names end with `suffix`, after a
-    dot."""
+    """How the data files of a table are written. `codec` is their compression. Names end with a dot and `suffix`."""
 
     most_open: ClassVar[int]
     """How many files a task keeps open at most, because of the memory that they hold."""

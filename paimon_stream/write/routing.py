@@ -85,9 +85,7 @@ class Router:
         found = _distinct(codes, below)
         groups = (Group(partitions[code // buckets_of], self._only + int(code % buckets_of)) for code in found)
         numbers = np.fromiter(map(self._number, groups), np.int64)
-        if len(numbers) == 1:
-            return int(numbers[0])
-        return _replaced(codes, found, numbers, below)
+        return int(numbers[0]) if len(numbers) == 1 else _replaced(codes, found, numbers, below)
 
     def _dynamic(
         self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Hashes
@@ -180,9 +178,7 @@ def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.Re
 
 def _distinct(codes: GroupIds, below: int) -> GroupIds:
     """The distinct codes, ascending. All codes are below `below`."""
-    if below <= _FEW_CODES:
-        return np.flatnonzero(np.bincount(codes, minlength=1))
-    return np.unique(codes)
+    return np.flatnonzero(np.bincount(codes, minlength=1)) if below <= _FEW_CODES else np.unique(codes)
 
 
 def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:

@@ -113,12 +113,10 @@ def _listed(tokens: list[str | None]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
     """A column that cannot take some values back: those of a sequence group whose function takes none back, or, if
-    `only_zero` is set, 0 as a factor of a product.
-
-    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are all NULL.
-    `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is set, else by one of
-    the groups with the ordering columns `removers`. As in Java, a group removes the row before the column is merged
-    only if one of its ordering columns comes before the column in the table."""
+    `only_zero` is set, 0 as a factor of a product. A -D that removes the row can be merged, and so can a row of a
+    sequence group whose `ordering` columns (empty without a group) are all NULL. Every -D removes the row if
+    `deletes_remove` is set, else by one of the groups with the ordering columns `removers`. As in Java, a group removes
+    the row before the column is merged only if one of its ordering columns comes before the column in the table."""
 
     column: str
     why: str
@@ -183,8 +181,7 @@ class KindRules:
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
         """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises `BadRowKind`."""
         if self.field is not None:
-            tokens = rows.column(self.field)
-            return kinds_of_tokens(tokens, _TOKENS, self.field, self.table, _STORED_WORDS)
+            return kinds_of_tokens(rows.column(self.field), _TOKENS, self.field, self.table, _STORED_WORDS)
         return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:

@@ -1,6 +1,5 @@
-"""Shuffle packets move the rows of one task to the tasks that write them, with many rows in one record.
-docs/architecture.md ("Shuffle packets") describes the columns of a packet, and where rows go whose bucket cannot be
-computed."""
+"""Shuffle packets move the rows of one task to the tasks that write them, many rows in one record
+(docs/architecture.md, "Shuffle packets")."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

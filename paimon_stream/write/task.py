@@ -1,6 +1,5 @@
-"""What one Spark task does: it takes rows and writes data files, and returns their commit messages. A task never lists
-the table and never commits. It deletes nothing but its own files, and only when it fails, because then nothing refers
-to them yet."""
+"""What one Spark task does: it takes rows, writes data files, and returns their commit messages. It never lists the
+table or commits. It deletes only its own files, when it fails, because then nothing refers to them yet."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -39,12 +38,10 @@ _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """Everything that a task needs to know. It can be pickled, because it is sent to executors.
-
-    `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in memory;
-    above it the task writes row groups that are smaller than they could be. With dynamic buckets, `index` names the
-    index manifest by which keys get their buckets, and `assigners` is the number of tasks that do so. `user` is the
-    commit user, for the names of files of bucket -2."""
+    """What a task needs to know; it can be pickled for executors. `options` are the table's with the sink's overrides.
+    `buffer_bytes` bounds the rows that a task holds in memory; above it the row groups become smaller than they could
+    be. With dynamic buckets, `index` names the index manifest by which keys get their buckets, and `assigners` is the
+    number of tasks that do so. `user` is the commit user, for the names of files of bucket -2."""
 
     storage: Storage
     schema: TableSchema
@@ -85,9 +82,7 @@ def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData
     """The first error, with its count summed over all errors of the same class in the same column."""
     kind, column = type(first), first.context.get("column")
     alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
-    if not alike:
-        return first
-    return first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
+    return first if not alike else first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
 
 
 class Task(ABC):
@@ -101,8 +96,7 @@ class Task(ABC):
         self.assigner: Assigner | None = None
         if spec.is_dynamic:
             given = spec.storage, self.layout, spec.options
-            uuid = spec.runtime.ids.uuid()
-            self.assigner = Assigner(*given, index=spec.index, tasks=spec.assigners, uuid=uuid)
+            self.assigner = Assigner(*given, index=spec.index, tasks=spec.assigners, uuid=spec.runtime.ids.uuid())
         self.router = Router(spec.schema, spec.options, table, self.assigner)
         self.writers: list[BucketWriter] = []
         self.indexes: list[str] = []
