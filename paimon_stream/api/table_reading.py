@@ -117,6 +117,26 @@ class TableReading(LoadedTable):
         rows = self.to_arrow(*args, **arguments)
         return duckdb.from_arrow(rows, connection=connection or duckdb.default_connection())
 
+    def to_spark(
+        self,
+        spark: Any,
+        columns: Sequence[str] | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: Moment | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        native: bool | None = None,
+    ) -> Any:
+        """The rows as a lazy `pyspark.sql.DataFrame` of this session, of the snapshot that is chosen now. Spark's own
+        Parquet reader reads local files that hold rows as they are; `native` = False forbids it, and True demands it.
+        Raises the errors of `to_arrow`, `MissingExtra`, and `UnsupportedFeature` for what it cannot read."""
+        if not hasattr(spark, "createDataFrame"):
+            raise self._given.wrong("spark", spark, "a SparkSession")
+        native = self._given.flag("native", native, optional=True)
+        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, None)
+        return require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark").frame_of(spark, scan, native)
+
     def to_batches(
         self,
         snapshot_id: int | None = None,

@@ -1,37 +1,25 @@
-"""The batch read of `format("paimon_stream")`: one snapshot, planned on the driver (docs/reading.md, "In Spark").
+"""The batch read of `format("paimon_stream")`: one snapshot, planned on the driver (docs/reading.md, "In Spark")."""
 
-A split holds the manifest entries of its files, as the bytes of commit messages. Tasks plan nothing; they read files.
-"""
-
-import inspect
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import chain, groupby
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
-from paimon_stream.format.types import DataType
 from paimon_stream.maintenance.ages import moment_millis
-from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.options.option import size
-from paimon_stream.read.convert import convert, normalize
-from paimon_stream.read.keyed import buckets
-from paimon_stream.read.rows import read_batches
-from paimon_stream.read.scan import Scan, plan_scan, row_range
+from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource import divided
+from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
-from paimon_stream.table.vectors import Vector
 
 KEYS: Final = {  # the options of a read, each with the names that Paimon has for it
     "snapshot_id": ("snapshot-id", "scan.snapshot-id"),
@@ -41,8 +29,6 @@ KEYS: Final = {  # the options of a read, each with the names that Paimon has fo
     "partition": ("partition",),
     "split_size": ("split-size", "source.split.target-size"),
 }
-_LEAST_BYTES: Final = 4 << 20  # of a file in a split, as `source.split.open-file-cost` in Paimon
-_UTC: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def schema_of(options: dict[str, str]) -> StructType:
@@ -58,8 +44,8 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             if not same_but_nulls(spark_type(one.type), wanted.dataType):
                 text = f"column {one.name!r} is {one.type}, which is no {wanted.dataType.simpleString()} in Spark."
                 raise IncompatibleSchema(text, column=one.name).of_table(scan.table.location)
-        self._splits = [_encoded(scan, files) for files in _packed(scan, split_bytes)]
-        self._scan, self._arrow = replace(scan, files=(), vectors={}), to_arrow_schema(schema, **_UTC)
+        self._splits = splits_of(scan, split_bytes)
+        self._scan, self._arrow = without_files(scan), arrow_of(schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_splits": []}  # Spark sends each task its own
@@ -71,12 +57,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         if partition is None or partition.value is None:
             return  # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
         version, data = partition.value
-        for batch in read_batches(_decoded(self._scan, CommitMessage.deserialize_all(data, version))):
-            arrays = [
-                convert(array, one.type, _micros(one.type), normalize, one.name).cast(field.type)
-                for array, one, field in zip(batch.columns, self._scan.columns, self._arrow, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        yield from rows_of_split(self._scan, self._arrow, data, version)
 
 
 reader_of: Final = _Reader
@@ -99,56 +80,7 @@ def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int]:
     if "columns" in asked:
         asked["columns"] = [one.strip() for one in asked["columns"].split(",")]
     try:
-        split_bytes = size(asked.pop("split_size", "128 mb"))
+        split_bytes = size(asked.pop("split_size", SPLIT_BYTES))
     except ValueError as why:
         raise InvalidOption(f"split-size is {why}.", option="split-size").of_table(where) from None
     return plan_scan(load_table(open_storage(where, given.storage), given.table), **{**asked, **more}), split_bytes
-
-
-def _packed(scan: Scan, split_bytes: int) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Files whose rows are merged or joined stay together."""
-    units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
-    if scan.merge is not None:
-        units = buckets(scan.files)
-    elif scan.table.options.value(DATA_EVOLUTION):
-        units = (list(files) for _, files in groupby(scan.files, row_range))
-    held, left = list[ManifestEntry](), split_bytes
-    for files in units:
-        weight = sum(max(one.file.file_size, _LEAST_BYTES) for one in files)
-        if held and weight > left:
-            yield held
-            held, left = [], split_bytes
-        held, left = [*held, *files], left - weight
-    if held:
-        yield held
-
-
-def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
-    """Each file as a message, with the place of its deletion vector."""
-    messages = []
-    for one in files:
-        vector = scan.vectors.get(one.file.file_name)
-        index = () if vector is None else (replace(vector[0].file, deletions=(vector[1],)),)
-        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket, "total_buckets": one.total_buckets}
-        messages.append(CommitMessage(**where, new_files=(one.file,), new_index_files=index))
-    return CommitMessage.serialize_all(messages)
-
-
-def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
-    files, vectors = list[ManifestEntry](), dict[str, Vector]()
-    for one in messages:
-        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket}
-        total = one.total_buckets or 0
-        files += [ManifestEntry(kind=FileKind.ADD, **where, total_buckets=total, file=file) for file in one.new_files]
-        for index in one.new_index_files:
-            vectors |= {at.data_file: (IndexManifestEntry(**where, file=index), at) for at in index.deletions or ()}
-    return replace(scan, files=tuple(files), vectors=vectors)
-
-
-def _micros(type_: DataType) -> DataType:
-    """The type without digits beyond microseconds, which Spark does not have."""
-    if type_.is_timestamp:
-        return replace(type_, precision=min(type_.precision, 6))
-    key, element = (None if one is None else _micros(one) for one in (type_.key, type_.element))
-    members = tuple(replace(one, type=_micros(one.type)) for one in type_.fields)
-    return replace(type_, key=key, element=element, fields=members)

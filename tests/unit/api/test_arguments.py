@@ -37,6 +37,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "expire_snapshots": {},
     "expire_partitions": {},
     "create_tag": {"name": "y"},
+    "to_spark": {"spark": type("Session", (), {"createDataFrame": None})()},
     "create_automatic_tags": {},
     "delete_tag": {"name": "x"},
     "create_branch": {"name": "y"},

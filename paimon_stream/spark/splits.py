@@ -1,0 +1,100 @@
+"""A planned read in splits, which tasks of Spark read. A split holds the manifest entries of its files, as the bytes of
+commit messages. Tasks plan nothing; they read files."""
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.types import DataType
+from paimon_stream.options import DATA_EVOLUTION
+from paimon_stream.read.convert import convert, normalize
+from paimon_stream.read.keyed import buckets
+from paimon_stream.read.rows import read_batches
+from paimon_stream.read.scan import Scan, row_range
+from paimon_stream.table.vectors import Vector
+
+SPLIT_BYTES: Final = "128 mb"
+_LEAST_BYTES: Final = 4 << 20  # of a file in a split, as `source.split.open-file-cost` in Paimon
+_UTC: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+
+
+def arrow_of(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark takes such rows."""
+    return to_arrow_schema(schema, **_UTC)
+
+
+def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
+    """The scan's files in splits of about that many bytes."""
+    return [_encoded(scan, files) for files in _packed(scan, split_bytes)]
+
+
+def without_files(scan: Scan) -> Scan:
+    """What a task needs to know of the scan beside its split."""
+    return replace(scan, files=(), vectors={})
+
+
+def rows_of_split(scan: Scan, arrow: pa.Schema, data: bytes, version: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`."""
+    for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
+        arrays = [
+            convert(array, one.type, _micros(one.type), normalize, one.name).cast(field.type)
+            for array, one, field in zip(batch.columns, scan.columns, arrow, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _packed(scan: Scan, split_bytes: int) -> Iterator[list[ManifestEntry]]:
+    """The files of each split. Files whose rows are merged or joined stay together."""
+    units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
+    if scan.merge is not None:
+        units = buckets(scan.files)
+    elif scan.table.options.value(DATA_EVOLUTION):
+        units = (list(files) for _, files in groupby(scan.files, row_range))
+    held, left = list[ManifestEntry](), split_bytes
+    for files in units:
+        weight = sum(max(one.file.file_size, _LEAST_BYTES) for one in files)
+        if held and weight > left:
+            yield held
+            held, left = [], split_bytes
+        held, left = [*held, *files], left - weight
+    if held:
+        yield held
+
+
+def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
+    """Each file as a message, with the place of its deletion vector."""
+    messages = []
+    for one in files:
+        vector = scan.vectors.get(one.file.file_name)
+        index = () if vector is None else (replace(vector[0].file, deletions=(vector[1],)),)
+        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket, "total_buckets": one.total_buckets}
+        messages.append(CommitMessage(**where, new_files=(one.file,), new_index_files=index))
+    return CommitMessage.serialize_all(messages)
+
+
+def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
+    files, vectors = list[ManifestEntry](), dict[str, Vector]()
+    for one in messages:
+        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket}
+        total = one.total_buckets or 0
+        files += [ManifestEntry(kind=FileKind.ADD, **where, total_buckets=total, file=file) for file in one.new_files]
+        for index in one.new_index_files:
+            vectors |= {at.data_file: (IndexManifestEntry(**where, file=index), at) for at in index.deletions or ()}
+    return replace(scan, files=tuple(files), vectors=vectors)
+
+
+def _micros(type_: DataType) -> DataType:
+    """The type without digits beyond microseconds, which Spark does not have."""
+    if type_.is_timestamp:
+        return replace(type_, precision=min(type_.precision, 6))
+    key, element = (None if one is None else _micros(one) for one in (type_.key, type_.element))
+    members = tuple(replace(one, type=_micros(one.type)) for one in type_.fields)
+    return replace(type_, key=key, element=element, fields=members)
