@@ -45,8 +45,6 @@ from paimon_stream.write.row_kinds import Operations
 
 _LOG = logging.getLogger(__name__)
 
-_OF_STREAMS: Final = ("commit-user", "name", "checkpoint")
-_OF_BATCHES: Final = ("commit-user", "commit-identifier")
 _IDENTIFIER: Final = opt.Option("commit-identifier", opt.integer, None, "The id of a write that is made once only.")
 _NUMBERS: Final = 2**26
 """The sequence numbers of each task. At a batch a second with 200 tasks they last for ten years."""
@@ -64,7 +62,7 @@ Given: TypeAlias = Mapping[str, str]
 def settings_of(options: Given, *, overwrite: bool, is_stream: bool) -> tuple[SinkSettings, opt.Options, int | None]:
     """The settings of a sink that would do the same, the options of the door itself, and the identifier of a write that
     is made once only. Raises `InvalidOption`, `UnsupportedFeature`."""
-    given = divided(options, _OF_STREAMS if is_stream else _OF_BATCHES)
+    given = divided(options, ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key))
     own = opt.Options(given.own, location=given.location)
     sink = SinkSettings(
         location=given.location,

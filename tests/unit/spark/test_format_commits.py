@@ -309,3 +309,19 @@ def test_a_column_says_what_each_row_does(tmp_path: Path) -> None:
 def test_a_table_whose_keys_get_their_buckets_by_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.UnsupportedFeature, match="PaimonSink"):
         planned(table(tmp_path, keyed=True, bucket="-1"))
+
+
+def test_a_stream_writes_to_a_branch_under_its_name_and_notes_what_its_checkpoint_says(tmp_path: Path) -> None:
+    made = table(tmp_path)
+    made.create_branch("audit")
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":7}\n{}\n')
+    options = {"branch": "audit", "name": "second", "checkpointlocation": str(checkpoint), "queryname": "orders"}
+    commit(made, answers(planned(made, **options), rows(1)), **options)
+    snapshot = PaimonTable.load(made.location, branch="audit").snapshots()[-1]
+    assert snapshot.commit_user == "paimon-stream_q_second" and snapshot.watermark == 7
+    assert snapshot.properties["paimon-stream.checkpoint"] == str(checkpoint)
+    assert snapshot.properties["paimon-stream.query-name"] == "orders"
+    assert len(snapshot.properties["paimon-stream.offsets-hash"]) == 64
+    assert not made.snapshots()
