@@ -162,7 +162,7 @@ class Decoder:
 
     def __call__(self, folder: str) -> None:
         """Reads some changed inputs. Raises `AssertionError` for one that is not decoded as promised."""
-        self.run(self.prepared(folder), range(ceil(self.share * examples(110, 3000))))
+        self.run(self.prepared(folder), range(ceil(self.share * examples(110, 2000))))
 
     def run(self, decode: Callable[[bytes], object], numbers: Iterable[int]) -> None:
         """Reads the changed inputs of these numbers."""
