@@ -44,9 +44,9 @@ class ExpiringNotes:
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
 
-        As long as a noted snapshot exists, nothing was deleted for its note, and its expirer reads the tags only after
-        that, so it sees every tag that exists before this call. A note of a newer release cannot be read or finished
-        here. It counts for an hour by the storage's clock (`now_millis`): no expiry of one snapshot takes that long."""
+        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer deletes the snapshot's file
+        before it reads the tags, so it sees every tag that exists before this call. A newer release's note cannot be
+        read or finished here. It counts for an hour by the storage's clock (`now_millis`): no snapshot takes longer."""
         for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)

@@ -2,8 +2,7 @@
 
 At every moment the table is in a state that it had before, and a killed rollback can be repeated. A pin keeps the
 target meanwhile (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the order of the steps. A
-stream whose batches are removed stops at its next batch (`TableRolledBack`): Spark does not replay batches that it
-recorded as done."""
+stream whose batches are removed stops at its next batch (`TableRolledBack`): Spark does not replay recorded batches."""
 
 import logging
 from collections.abc import Mapping
