@@ -1,5 +1,5 @@
 """Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs one takes a
-`Runtime`. `system()` is the real one. `simulated(seed)` never sleeps, and repeats itself exactly by its own clock."""
+`Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never sleeps, and repeats itself by seed."""
 
 import random
 import time

@@ -107,7 +107,7 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from compressed blocks. The sync marker is a hash of the content, so equal content looks equal."""
+    """A whole file from compressed blocks. The sync marker is a hash of the content: same content, same bytes."""
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:

@@ -136,6 +136,4 @@ def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:
         ignored.append(ZSTD_LEVEL.key)
     if ignored:
-        warnings.warn(
-            f"Options without effect on the {format_.value} files written here: {', '.join(ignored)}.", stacklevel=3
-        )
+        warnings.warn(f"Options without effect on {format_.value} files here: {', '.join(ignored)}.", stacklevel=3)

@@ -26,7 +26,7 @@ from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_
 from paimon_stream.format.names import checked_name
 
 ENTRIES_PER_BLOCK: Final = 1000
-"""Entries in one Avro block. Java checks a manifest's size every 1000 entries, and it can end only after a block."""
+"""Entries in one Avro block. A manifest can end only with a block, and Java checks its size every 1000 entries."""
 
 FULL_BLOCK: Final = 8 << 20
 """The plain size in bytes from which entries are divided among several blocks."""

@@ -21,7 +21,7 @@ PATHS: Final = (
 
 _RUN: Final = 64
 _CHEAPER: Final = 8
-"""As many null counts are read at once if equal, as mostly in wide tables, and count as this part of their bytes."""
+"""As many null counts are read at once if they are equal, as most are, and count as this part of their bytes."""
 
 
 def read_entries(

@@ -132,7 +132,7 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
 
 # -- the folder of a partition, `dt=19782/region=x` (format.md §1.4) ----------------------------------
 #
-# Other engines find a partition's files by this text alone, so it must match theirs, including Java's for a float.
+# Other engines find a partition's files by this text alone, so it must equal theirs, even Java's text for a float.
 
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")

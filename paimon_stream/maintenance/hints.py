@@ -1,5 +1,5 @@
 """The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove (semantics.md §2.4).
-Without snapshots all files look unused. So what removes files asks `lost_history`, and in doubt deletes none."""
+Without snapshots all files look unused. So what removes files asks `lost_history`, and deletes none in doubt."""
 
 from dataclasses import dataclass
 from typing import Final

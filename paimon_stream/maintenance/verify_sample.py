@@ -1,5 +1,5 @@
-"""Reads some data files in full: do their rows agree with the manifests? It checks their number, partition and
-bucket, the bounds and NULL counts by which readers skip files, and, with a primary key, the sequence numbers."""
+"""Reads some data files in full, and compares their rows with the manifests: their number, partition and bucket,
+the bounds and NULL counts by which readers skip files, and, with a primary key, the sequence numbers."""
 
 import math
 from collections.abc import Iterator

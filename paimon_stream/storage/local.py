@@ -223,9 +223,7 @@ def _regular(full: str, found: os.stat_result) -> os.stat_result:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)
     if not stat.S_ISREG(found.st_mode):
-        raise NotFound(
-            f"There is no file {full}, but a pipe, a socket or a device, which is not read. Remove it.", path=full
-        )
+        raise NotFound(f"{full} is no file, but a pipe, a socket or a device, which is not read. Remove it.", path=full)
     return found
 
 

@@ -196,9 +196,7 @@ class MemoryStorage(Storage):
         return file
 
     def _exists(self, path: str) -> AlreadyExists:
-        return AlreadyExists(
-            f"{self.location}/{path} exists already. Remove it, or write under another name.", path=path
-        )
+        return AlreadyExists(f"{self.location}/{path} exists already. Remove it, or use another name.", path=path)
 
 
 class _Stream(io.BytesIO):

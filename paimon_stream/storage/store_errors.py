@@ -70,9 +70,7 @@ _CONFLICT: Final = _Rule(
     errors.AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
 )
 
-TIMED_OUT: Final = _Rule(
-    errors.Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
-)
+TIMED_OUT: Final = _Rule(errors.Unavailable, "the store did not answer in time", "Check the network or allow more time")
 
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),

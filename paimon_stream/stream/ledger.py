@@ -428,6 +428,4 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors, 
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:
-        refuse.history_unknown(
-            "no snapshot of this stream and no journal of this batch is left, and older snapshots expired"
-        )
+        refuse.history_unknown("no snapshot of this stream or journal of this batch is left, and older ones expired")

@@ -76,9 +76,7 @@ def has_file(
     manifests: ManifestStore, metas: Collection[ManifestFileMeta], known: Collection[str], file: FileIdentity
 ) -> bool:
     """Whether a manifest that is not `known` has an entry of this file. Raises `CorruptMetadata`."""
-    return any(
-        entry.identity == file for meta in metas if meta.file_name not in known for entry in manifests.read(meta)
-    )
+    return any(one.identity == file for meta in metas if meta.file_name not in known for one in manifests.read(meta))
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:

@@ -1,4 +1,4 @@
-"""Joins manifests as bytes, not decoded, which is far faster (docs/architecture.md, "The cost of a commit")."""
+"""Joins manifests as bytes: the same records, far faster (docs/architecture.md, "The cost of a commit")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -75,8 +75,8 @@ class SnapshotStore:
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, None in an empty table: the one that LATEST names if that is proven, else the highest id
-        in a listing. The first call lists, and every 256th. While nobody else commits, the newest known snapshot is
-        still the newest, without a hint. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        in a listing. The first call lists, and so does every 256th. While nobody else commits, the newest known one is
+        still the newest, and no hint is needed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
         return self._believed() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes) -> None:
