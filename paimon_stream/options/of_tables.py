@@ -170,9 +170,7 @@ DISCARD_DUPLICATES = switch(
     "An append skips files that are already in the table instead of failing. It then runs the same checks as a replay.",
 )
 SNAPSHOT_TIME_RETAINED = Option("snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long.")
-SNAPSHOT_NUM_RETAINED_MIN = Option(
-    "snapshot.num-retained.min", positive, "10", "At least this many snapshots are kept."
-)
+SNAPSHOT_NUM_RETAINED_MIN = Option("snapshot.num-retained.min", positive, "10", "At least this many snapshots stay.")
 SNAPSHOT_NUM_RETAINED_MAX = Option(
     "snapshot.num-retained.max", positive, "2147483647",
     "At most this number of snapshots is kept, however young they are.",
