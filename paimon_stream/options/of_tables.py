@@ -276,7 +276,7 @@ POSTPONE_BUCKETS = Option(
 )
 DYNAMIC_TARGET_ROWS = Option("dynamic-bucket.target-row-num", positive, "2000000", "The most keys of a dynamic bucket.")
 DYNAMIC_MAX_BUCKETS = Option("dynamic-bucket.max-buckets", integer, "-1", "Most buckets of a partition. -1: no limit.")
-DYNAMIC_INITIAL_BUCKETS = Option("dynamic-bucket.initial-buckets", positive, None, "Tasks that open buckets at once.")
+DYNAMIC_INITIAL_BUCKETS = Option("dynamic-bucket.initial-buckets", positive, None, "The most tasks that open buckets.")
 DYNAMIC_PARALLELISM = Option(
     "dynamic-bucket.assigner-parallelism", positive, None, "Tasks that open buckets. If not set: the cores, at most 8."
 )
