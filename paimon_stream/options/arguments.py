@@ -65,7 +65,7 @@ class Arguments:
             raise self.wrong(name, value, "a function" + _LEFT_OUT[optional])
 
     def mapping(self, name: str, value: Any, example: str, *, texts: bool = False) -> dict[str, Any]:
-        """A mapping with keys, and with `texts` values, of text, as a dict; {} for None. Messages hide the values (secrets)."""
+        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values (secrets)."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):

@@ -26,7 +26,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch for the table at `table` has to look like. `defaults` replace NULLs; None: the NULLs stay."""
+    """What every batch for one table has to look like. `table` is its location, for messages. `defaults` replace NULLs,
+    but for None, where NULLs stay."""
 
     table: str
     fields: tuple[DataField, ...]
