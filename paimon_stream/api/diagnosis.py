@@ -170,10 +170,7 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
     then = SchemaStore(table.storage).get(last.schema_id)
     since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
     was, is_now = opt.Options(then.options).value(opt.BUCKET), table.options.value(opt.BUCKET)
-    buckets = (
-        f"bucket was {was} and is now {is_now}. A batch with rows for a partition of {was} buckets raises "
-        "BucketCountChanged."
-    )
+    buckets = f"bucket was {was} and is now {is_now}. Rows for a partition of {was} buckets raise BucketCountChanged."
     notes = [] if was == is_now else [buckets]
     return [f"{since}: {one}" for one in (*notes, *_columns(then, table, since))]
 

@@ -18,8 +18,7 @@ from paimon_stream.merge.partial_update import partially_updated
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
 Changes = tuple[pa.Table, pa.Table | None, Ints]
-"""Rows to write, one per key, and the rows of the changelog, both by key. None: there is no changelog. Then the
-positions of the rows that were looked up, among those given."""
+"""Rows to write and those of the changelog (None: there is none), by key; and the positions of looked-up rows."""
 
 
 def merge_rows(

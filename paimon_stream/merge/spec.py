@@ -130,9 +130,7 @@ class _Reading:
             if self._schema.field(name).type.is_nested:
                 raise self._wrong(opt.SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
             if self._own_function(name) is not None:
-                raise self._wrong(
-                    opt.SEQUENCE_FIELD.key, f"names {name!r}, which has an aggregate function at the same time"
-                )
+                raise self._wrong(opt.SEQUENCE_FIELD.key, f"names {name!r}, which is aggregated at the same time")
         return names
 
     def _columns(self, key: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -65,8 +65,7 @@ class Arguments:
             raise self.wrong(name, value, "a function" + _LEFT_OUT[optional])
 
     def mapping(self, name: str, value: Any, example: str, *, texts: bool = False) -> dict[str, Any]:
-        """A mapping whose keys are text, as a dict; None is an empty one. With `texts`, the values are text,
-        too. Messages never contain the values, because they may be secret."""
+        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values (secrets)."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -79,8 +78,7 @@ class Arguments:
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
-        """The items of a list, or of anything else that can be iterated over once; text and mappings are
-        refused. `what` says what to give, such as "a list of column names"."""
+        """The items of an iterable other than text and mappings. `what` says what to give, such as "names"."""
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise self.wrong(name, value, what)
         found = tuple(value)

@@ -170,9 +170,7 @@ DISCARD_DUPLICATES = switch(
     "An append skips files that are already in the table instead of failing. It then runs the same checks as a replay.",
 )
 SNAPSHOT_TIME_RETAINED = Option("snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long.")
-SNAPSHOT_NUM_RETAINED_MIN = Option(
-    "snapshot.num-retained.min", positive, "10", "At least this many snapshots are kept."
-)
+SNAPSHOT_NUM_RETAINED_MIN = Option("snapshot.num-retained.min", positive, "10", "At least this many snapshots stay.")
 SNAPSHOT_NUM_RETAINED_MAX = Option(
     "snapshot.num-retained.max", positive, "2147483647",
     "At most this number of snapshots is kept, however young they are.",
@@ -278,7 +276,7 @@ POSTPONE_BUCKETS = Option(
 )
 DYNAMIC_TARGET_ROWS = Option("dynamic-bucket.target-row-num", positive, "2000000", "The most keys of a dynamic bucket.")
 DYNAMIC_MAX_BUCKETS = Option("dynamic-bucket.max-buckets", integer, "-1", "Most buckets of a partition. -1: no limit.")
-DYNAMIC_INITIAL_BUCKETS = Option("dynamic-bucket.initial-buckets", positive, None, "Tasks that open buckets at once.")
+DYNAMIC_INITIAL_BUCKETS = Option("dynamic-bucket.initial-buckets", positive, None, "The most tasks that open buckets.")
 DYNAMIC_PARALLELISM = Option(
     "dynamic-bucket.assigner-parallelism", positive, None, "Tasks that open buckets. If not set: the cores, at most 8."
 )

@@ -26,8 +26,7 @@ _KEPT: Final = "surrogateescape"
 
 
 def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name, in their Arrow types. `fields` belong to the schema that the
-    file was written with. Raises `FormatError`."""
+    """The file's columns among `fields`, those of the schema it was written with, by name. Raises `FormatError`."""
     try:
         schema_text, blocks = open_file(source, path)
         names, schema = _anonymous(schema_text)

@@ -52,8 +52,7 @@ def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
-    """The sections of one bucket, in key order. `files` are in the order of commits; `types` are the types of
-    the key. Raises `FormatError` for keys that cannot be decoded."""
+    """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for broken keys."""
     ages = {id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))}
     ranges = sorted(
         ((_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one) for one in files),

@@ -1,5 +1,4 @@
-"""ORC files, stripe by stripe (format.md §7.5). docs/architecture.md ("ORC timestamps") says why some columns are
-decoded here, and how time zones are known after 2037."""
+"""ORC files, stripe by stripe (format.md §7.5), and their timestamps (docs/architecture.md, "ORC timestamps")."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -254,8 +253,7 @@ def _wrapped(number: int) -> int:
 
 
 def _wall_clock(column: pa.Array, zone: str) -> pa.Array:
-    """Timestamps in UTC as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid` for no known
-    zone."""
+    """UTC timestamps as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid` for a bad zone."""
     per_second = PER_SECOND[column.type.unit]
     numbers = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + _offsets(np.floor_divide(numbers, per_second), zone) * per_second

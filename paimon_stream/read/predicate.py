@@ -111,8 +111,7 @@ def _first_line(why: Exception) -> str:
 
 
 def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
-    """What holds for each value of the column: one expression, or one of two; none if nothing is known. Arrow prunes
-    nothing by a range that also allows NULL, so these are two cases."""
+    """What holds for each value of the column, in up to two cases: Arrow prunes by no range that allows NULL."""
     column, low, high = pc.field(one.name), stats.min, stats.max
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]

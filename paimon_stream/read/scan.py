@@ -180,8 +180,7 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
 
 
 def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool) -> list[ManifestEntry]:
-    """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
-    buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
+    """The live files in the order of manifests or, in fixed append buckets, of numbers (`bucket-append-ordered`)."""
     table, merge, where = scan.table, scan.merge, scan.where
     ahead = ReadAhead(table.storage)
     manifests = ManifestStore(ahead)

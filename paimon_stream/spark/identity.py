@@ -132,8 +132,7 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
 
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
-    """Spark's own object for the running query. The batch's session is a clone whose `streams.active` is
-    empty, but all sessions share the table of all queries."""
+    """Spark's own object for the running query, from the table that all sessions share: their clone lists none."""
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)

@@ -206,8 +206,7 @@ class PaimonSink:
 
     @property
     def last_report(self) -> CommitReport | None:
-        """The report of the newest batch of the newest query. None before the first batch, and on Spark
-        Connect, because there another process writes the batches."""
+        """The newest report of the newest query. None before its first batch, and on Connect, as for `metrics`."""
         return self._runs.last_report
 
     @property

@@ -38,8 +38,7 @@ _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, with small batches merged into larger ones, because each batch costs as much to write as
-    a thousand rows. Holds one batch and a few megabytes more in memory."""
+    """The same rows in larger batches: each costs as much to write as a thousand rows. Holds a few megabytes more."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -104,9 +104,8 @@ def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
 
 
 def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True) -> Written:
-    """What all tasks wrote, in the order of Spark's partitions. `gathered` says that all rows of a bucket of a table
-    with a primary key must have come to one task. If a task failed, the files of the other tasks are removed, and its
-    error is raised."""
+    """What all tasks wrote, in the order of Spark's partitions. `gathered`: all rows of a bucket of a table with a
+    primary key must have come to one task. If a task failed, the others' files are removed and its error is raised."""
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)

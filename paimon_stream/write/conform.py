@@ -140,8 +140,7 @@ def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """New offsets of lists or maps, and the elements that they point to. The offsets begin at 0 and are NULL where the
-    row is NULL. The elements are those of rows that are not NULL."""
+    """New offsets of lists or maps, from 0, NULL where the row is; and the elements of the rows that are not NULL."""
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)

@@ -103,8 +103,7 @@ class Assigner:
         self._listed: dict[bytes, dict[int, IndexFileMeta]] | None = None
 
     def assign(self, partition: bytes, hashes: Hashes) -> Numbers:
-        """The bucket of each key. Raises `UnsupportedFeature` if there would be too many buckets, and
-        `CorruptMetadata`, `StorageError` if the index cannot be read."""
+        """The bucket of each key. Raises `UnsupportedFeature` (too many buckets), `CorruptMetadata`, `StorageError`."""
         known = self._partition(partition)
         distinct, where = np.unique(hashes, return_inverse=True)
         buckets = np.full(len(distinct), -1, np.int32)

@@ -1,5 +1,4 @@
-"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1). Also their
-leaf columns: the columns of scalars inside columns of any type."""
+"""The Arrow schema of data files, with Parquet's field ids (format.md §7.1), and the leaf columns of any column."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -65,8 +64,7 @@ def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Each leaf of the column with its path in Parquet files, in file order. A leaf has only the elements that belong
-    to these rows. Members of NULL rows may hold anything."""
+    """Each leaf of the column for these rows, in file order, with its path. Members of NULL rows may hold anything."""
     type_ = column.type
     if pa.types.is_map(type_):
         yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))

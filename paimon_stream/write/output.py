@@ -96,8 +96,7 @@ class FileWriter(ABC):
 
     @property
     def size(self) -> int:
-        """The number of bytes written so far. It is an estimate if the format holds rows back, and exact
-        after `close`."""
+        """The bytes written so far: an estimate if the format holds rows back, exact after `close`."""
         return self.stream.size
 
     def write(self, rows: pa.Table) -> None:
@@ -187,8 +186,7 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
 def format_option(
     options: Options, key: str, parse: Callable[[str], Any], documented_by: str, default: Any = None
 ) -> Any:
-    """The value of an option that belongs to a file format, such as `parquet.…`, or the default if it is not
-    set. Raises `InvalidOption` for a text that `parse` refuses."""
+    """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if `parse` refuses."""
     raw = options.get(key)
     if raw is None:
         return default

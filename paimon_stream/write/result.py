@@ -22,8 +22,7 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote: its commit messages. `row_bytes` is the mean size of an Arrow row in the record batch where
-    this mean is largest; 0 if it is not known. The partition id is Spark's."""
+    """What a task wrote. `row_bytes` is the mean Arrow size of a row in the batch where it is largest; 0 if unknown."""
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int = 0
@@ -53,9 +52,8 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure that `encode_result` encoded. An error class that this release does not know becomes
-    `PaimonStreamError`. Raises `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not
-    a result."""
+    """The result or failure that `encode_result` encoded; an unknown class of error becomes `PaimonStreamError`. Raises
+    `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(
             f"These {len(data)} bytes are not the result of a write task. Install the same release of "

@@ -38,14 +38,12 @@ class Group(NamedTuple):
 
 
 class Router:
-    """Numbers the groups of one table in the order of their first rows; `groups[number]` is the group. Holds one entry
-    for each (partition, bucket) seen, and nothing for single rows."""
+    """Numbers a table's groups in the order of their first rows; `groups[number]` is one. Holds no single rows."""
 
     def __init__(
         self, schema: TableSchema, options: Options, table: str = "", assigner: Assigner | None = None
     ) -> None:
-        """`table` is for messages. `assigner` finds the buckets if they are dynamic. Raises `UnsupportedFeature`
-        unless buckets are fixed or `bucket` is -1 or -2."""
+        """`assigner` finds dynamic buckets. Raises `UnsupportedFeature` unless buckets are fixed, -1 or -2."""
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
         waits = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
@@ -68,8 +66,7 @@ class Router:
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
-        """The group number of each row of a conformed batch, or one number if all rows are in one group. Raises
-        `ValueTooLong` for partition values that cannot name a folder."""
+        """The group number of each row, or one for all. Raises `ValueTooLong` for values that cannot name a folder."""
         if not self._partition and not self._keys:
             return self._number(Group(EMPTY_ROW, self._only))
         codes, partitions = self._partition_codes(batch)
@@ -160,8 +157,7 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group in their order, by ascending group number. Each part is a copy of its own, so keeping one
-    part does not keep the others in memory."""
+    """The rows of each group in their order, by group number. A part is a copy, so it keeps no others in memory."""
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         counts = np.bincount(numbers)

@@ -225,10 +225,7 @@ def _takes_nothing_back(rule: ColumnRule) -> bool:
 
 
 def _why_not(column: str, rule: ColumnRule) -> str:
-    return (
-        f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true "
-        "lets the column be)"
-    )
+    return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
 def _column_rules(schema: TableSchema, merge: MergeSpec) -> Iterator[_ColumnRule]:

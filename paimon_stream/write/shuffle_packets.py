@@ -1,5 +1,4 @@
-"""Shuffle packets move the rows of one task to the tasks that write them, many rows in one record
-(docs/architecture.md, "Shuffle packets")."""
+"""Shuffle packets move rows to the tasks that write them, many in one (docs/architecture.md, "Shuffle packets")."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
