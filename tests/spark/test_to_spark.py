@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.format.types import DataType, TypeRoot
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -28,6 +29,13 @@ def rows(frame: DataFrame) -> list[str]:
 
 def is_native(frame: DataFrame) -> bool:
     return bool(frame.inputFiles())
+
+
+def is_not_of_spark(type_: DataType) -> bool:
+    """Whether Spark has no such type, or only one of less precision."""
+    parts = [*filter(None, (type_.key, type_.element)), *(one.type for one in type_.fields)]
+    own = type_.root in (TypeRoot.TIME, TypeRoot.MULTISET) or (type_.is_timestamp and type_.precision > 6)
+    return own or any(map(is_not_of_spark, parts))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +66,14 @@ def test_each_way_gives_the_rows_of_java_s_tables(spark_session: SparkSession, c
     if not native:
         with pytest.raises(UnsupportedFeature, match="cannot be read by Spark's own reader, because"):
             table.to_spark(spark_session, native=True)
+
+
+def test_spark_reads_each_type_that_it_has_as_tasks_do(spark_session: SparkSession) -> None:
+    table = golden("all_types")
+    fine = [one.name for one in table.schema.fields if not is_not_of_spark(one.type)]
+    frame = table.to_spark(spark_session, fine)
+    assert is_native(frame) and len(fine) > 15
+    assert rows(frame) == rows(table.to_spark(spark_session, fine, native=False))
 
 
 def test_a_keyed_table_is_read_natively_once_nothing_has_to_be_merged(
