@@ -31,7 +31,7 @@ from paimon_stream.spark.datasource import divided
 from paimon_stream.spark.datasource_write import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts, commit_user
 from paimon_stream.spark.sink import SinkSettings
-from paimon_stream.spark.tasks import WriteTask
+from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.identity import BatchSummary
@@ -46,9 +46,6 @@ from paimon_stream.write.row_kinds import Operations
 _LOG = logging.getLogger(__name__)
 
 _IDENTIFIER: Final = opt.Option("commit-identifier", opt.integer, None, "The id of a write that is made once only.")
-_NUMBERS: Final = 2**26
-"""The sequence numbers of each task. At a batch a second with 200 tasks they last for ten years."""
-
 _RECENT: Final = 20
 _READ: Final[dict[str, list[Snapshot]]] = {}
 """By location, the newest snapshots that this process has read, newest first."""
@@ -109,7 +106,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
             attempts=sys.maxsize,  # Spark knows how many there are
             first_sequence=0 if numbering is None else numbering.first,
             operations=operations,
-            numbers=None if numbering is None else _NUMBERS,
+            numbers=None if numbering is None else NUMBERS,
         ),
         columns=sources,
         user=user,

@@ -51,8 +51,8 @@ _INLINE: Final = 7
 def check_shuffle(table: Table) -> None:
     """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a needed shuffle."""
     choice = table.options.value(opt.SHUFFLE)
-    if choice == "none" and table.schema.primary_keys and not table.is_postponed:
-        raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
+    if choice == "none" and table.has_dynamic_buckets:
+        raise _unfit(table, choice, "the rows of a key must come to one task, which looks up its dynamic bucket")
     if choice == "bucket" and table.options.value(opt.BUCKET) <= 0:
         raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")
 

@@ -23,7 +23,7 @@ from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
-from paimon_stream.spark.tasks import ANSWER, WriteTask
+from paimon_stream.spark.tasks import ANSWER, NUMBERS, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table, evolve
@@ -67,6 +67,7 @@ def run_write_job(
         placed = gather_packets(frame, spec)
     elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+    spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
     task = WriteTask(
         spec=spec,
         attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
@@ -74,15 +75,16 @@ def run_write_job(
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
+        numbers=NUMBERS if spread else None,
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
-        written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table)
+        written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table, gathered=not spread)
     plan.learn(way, written, table)
     return written
 
 
-def answers_of(answers: DataFrame, table: Table) -> Written:
+def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Written:
     """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`."""
     try:
         rows = answers.collect()
@@ -95,7 +97,7 @@ def answers_of(answers: DataFrame, table: Table) -> Written:
             "job, by --py-files or --archives (docs/clusters.md).",
             table=table.location,
         ) from failed
-    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
+    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table, gathered=gathered)
 
 
 def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:

@@ -131,11 +131,11 @@ class WritePlan:
 
     def way_of_tasks(self, table: Table) -> Way:
         """How tasks write the next batch."""
-        if table.schema.primary_keys and not table.is_postponed:
+        choice = table.options.value(SHUFFLE)
+        if table.schema.primary_keys and not table.is_postponed and choice != "none":
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
             return Way.PACKETS if table.has_dynamic_buckets or (self.streaming and fits) else Way.SPARK_SORT
-        choice = table.options.value(SHUFFLE)
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS
         return Way.TASKS

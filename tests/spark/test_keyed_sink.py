@@ -196,12 +196,18 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(job: Job, java:
     assert len(table.files()) <= 2 * 2 * 3  # a bucket of a batch is one file
 
 
-def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: Any) -> None:
+@pytest.mark.parametrize(("shuffle", "files"), [("auto", 2), ("none", 10)])
+def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: Any, shuffle: str, files: int) -> None:
     keyed(job)
     frame = job.spark.range(0, 4000, 1, 5).selectExpr("id * 7 % 40 as id", "cast(id as string) as day")
-    job.sink(commit_user="me")(frame, 0)
-    assert merged(job, java) == sorted(((last * 7 % 40, str(last)) for last in range(3960, 4000)), key=repr)
-    assert len(job.data_files()) == 2
+    options = {"paimon-stream.shuffle": shuffle, "paimon-stream.small-batch": "off"}
+    sink = job.sink(commit_user="me", options=options)
+    sink(frame, 0)
+    last = sorted(((last * 7 % 40, str(last)) for last in range(3960, 4000)), key=repr)
+    assert merged(job, java) == last
+    assert job.reports[0].files == files
+    sink(job.spark.createDataFrame([(1, "newer"), (1, "newest")], "id bigint, day string").repartition(1), 1)
+    assert merged(job, java) == sorted([one for one in last if one[0] != 1] + [(1, "newest")], key=repr)
 
 
 @pytest.mark.one_spark
