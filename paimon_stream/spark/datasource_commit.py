@@ -47,7 +47,16 @@ _LOG = logging.getLogger(__name__)
 
 _OF_STREAMS: Final = ("commit-user", "name", "checkpoint")
 _OF_BATCHES: Final = ("commit-user", "commit-identifier")
-_IDENTIFIER: Final = opt.Option("commit-identifier", opt.integer, None, "The id of a write that is made once only.")
+
+
+def _identifier(text: str) -> int:
+    number = opt.integer(text)
+    if number == BATCH_IDENTIFIER:
+        raise ValueError("the number that stands for writes without one, so a repetition could not be recognised")
+    return number
+
+
+_IDENTIFIER: Final = opt.Option("commit-identifier", _identifier, None, "The id of a write that is made once only.")
 _NUMBERS: Final = 2**26
 """The sequence numbers of each task. At a batch a second with 200 tasks they last for ten years."""
 

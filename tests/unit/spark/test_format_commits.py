@@ -251,7 +251,7 @@ def test_a_mistake_in_the_options_is_named(
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["x", "1.5", "9" * 20])
+@pytest.mark.parametrize("text", ["x", "1.5", "9" * 20, str(2**63 - 1)])
 def test_a_commit_identifier_is_a_whole_number(tmp_path: Path, text: str) -> None:
     with pytest.raises(errors.InvalidOption, match="commit-identifier"):
         planned(table(tmp_path), stream=False, commit_user="job", commit_identifier=text)
