@@ -99,8 +99,9 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
     """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise, `UnsupportedFeature`
     for tables and options that only `PaimonSink` can write, and `IncompatibleSchema` for columns that do not fit."""
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
-    table = load_table(sink.open_storage(), sink.options)
-    digest = SchemaStore(table.storage).first_digest()
+    storage = sink.open_storage()
+    digest = SchemaStore(storage).first_digest()  # first: if the table is replaced now, the commit sees that
+    table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
     operations = Operations.of(table.options)
@@ -227,13 +228,14 @@ def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: b
         warn_of_work_left(table)
         warn_of_merging(table)
         summary = BatchSummary.of_messages(rows, write_millis=None, reused=False).properties()
-        commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True))
+        digest, numbering = pickle.loads(planned.basis)
+        commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True), digest=digest)
         try:
             if overwrite:
                 dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
                 report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
             else:
-                report = commit.append(rows, pickle.loads(planned.basis)[1], summary, identifier)
+                report = commit.append(rows, numbering, summary, identifier)
         except errors.CommitUnknown:
             unless_kept.pop_all()  # the files may be published
             raise

@@ -222,6 +222,18 @@ def test_a_batch_write_that_loses_its_numbers_leaves_no_file(tmp_path: Path) -> 
     assert data_files(made) == 1
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(tmp_path: Path, overwrite: bool) -> None:
+    made = table(tmp_path)
+    plan = planned(made, stream=False, overwrite=overwrite)
+    given = answers(plan, rows(1))
+    (tmp_path / "t").rename(tmp_path / "old")
+    made = table(tmp_path)
+    with pytest.raises(errors.TableReplaced):
+        batch_write(made, plan, given, overwrite=overwrite)
+    assert not made.snapshots()
+
+
 # -- what is refused --------------------------------------------------------------------------------------
 
 
