@@ -29,7 +29,7 @@ from paimon_stream.spark.align import align, fold_of
 from paimon_stream.spark.batch import Runs, batch_of
 from paimon_stream.spark.datasource import divided
 from paimon_stream.spark.datasource_write import Answer, Plan
-from paimon_stream.spark.identity import QueryFacts, commit_user
+from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
@@ -200,6 +200,7 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
         checkpoint = None if sink.checkpoint is None else sink.open_checkpoint(sink.checkpoint)
         name = own.get("queryname")
         facts = QueryFacts(query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        check_checkpoint(checkpoint, first.query_id)
         user, batch = commit_user(facts, sink.commit_user, sink.name, sink.prefix), batch_of(facts, batch_id)
         with runs.run_of(facts, sink, user, after=batch_id - 1) as run:
             writer, verdict = run.writer, run.writer.judge(batch)

@@ -99,6 +99,15 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
         commit(made, late, 1)
 
 
+def test_the_checkpoint_of_another_query_is_refused(tmp_path: Path) -> None:
+    made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"other"}')
+    with pytest.raises(errors.InvalidOption, match="which is of query other"):
+        commit(made, answers(planned(made), rows(1)), checkpoint=str(checkpoint))
+    assert data_files(made) == 0 and not made.snapshots()
+
+
 def test_numbers_that_others_have_used_are_a_conflict_and_the_files_go(tmp_path: Path) -> None:
     made = table(tmp_path, keyed=True)
     commit(made, answers(planned(made), rows(1)))
