@@ -123,7 +123,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
         ),
         columns=sources,
         user=user,
-        recent=_recent(snapshots, latest) if is_stream else {},
+        recent={} if not is_stream or _may_be_written_again(table) else _recent(snapshots, latest),
         basis=pickle.dumps((digest, numbering)),
     )
 
@@ -170,6 +170,12 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
     texts = isinstance(source, st.StringType) and isinstance(target, st.StringType)
     numbers = isinstance(source, st.NumericType) and isinstance(target, st.NumericType)
     return texts or numbers or isinstance(source, st.NullType) or same_but_nulls(source, target)
+
+
+def _may_be_written_again(table: Table) -> bool:
+    """Whether an operator may let a batch go on that is in the table: its tasks have to write it, then."""
+    decisions = opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY
+    return any(table.options.value(one) == "continue" for one in decisions)
 
 
 def _recent(snapshots: SnapshotStore, latest: Snapshot | None) -> dict[tuple[str, str | None], int]:

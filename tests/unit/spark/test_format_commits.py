@@ -99,6 +99,18 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
         commit(made, late, 1)
 
 
+def test_tasks_write_a_batch_again_if_an_operator_may_let_it_go_on(tmp_path: Path) -> None:
+    made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
+    options = {"checkpoint": str(checkpoint), "paimon-stream.on-checkpoint-reset": "continue"}
+    (checkpoint / "offsets").mkdir(parents=True)
+    for run in range(2):
+        (checkpoint / "offsets" / "0").write_text(f"planned {run}")
+        plan = planned(made, **options)
+        assert plan.recent == {}
+        commit(made, answers(plan, rows(run), run=str(run)), **options)
+    assert ids(made) == [0, 1]
+
+
 def test_the_checkpoint_of_another_query_is_refused(tmp_path: Path) -> None:
     made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
     checkpoint.mkdir()
