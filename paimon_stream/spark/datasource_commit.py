@@ -222,6 +222,9 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
             writer.take_rows(*pickle.loads(first.basis))
             unless_kept.pop_all()  # from here on the writer decides what becomes of the files
             fresh = writer.again(verdict) if isinstance(verdict, Reuse) else verdict  # the tasks wrote anew
+            if run.report is None and fresh.own is not None and run.compaction is not None:
+                before = SnapshotStore(writer.table.storage).find(fresh.own.snapshot.id)
+                run.compaction.follows(system().clock.now_millis() if before is None else before.time_millis)
             run.report = writer.commit(batch, fresh, messages)
 
 

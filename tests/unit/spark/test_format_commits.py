@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
+from paimon_stream.compact.rewrite import KeyedRewriter
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.datasource_write import Answer, Plan
 from paimon_stream.write.result import encode_result
@@ -101,7 +105,7 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
 
 def test_tasks_write_a_batch_again_if_an_operator_may_let_it_go_on(tmp_path: Path) -> None:
     made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
-    options = {"checkpoint": str(checkpoint), "paimon-stream.on-checkpoint-reset": "continue"}
+    options: dict[str, Any] = {"checkpoint": str(checkpoint), "paimon-stream.on-checkpoint-reset": "continue"}
     (checkpoint / "offsets").mkdir(parents=True)
     for run in range(2):
         (checkpoint / "offsets" / "0").write_text(f"planned {run}")
@@ -211,6 +215,26 @@ def test_a_table_that_needs_its_compaction_gets_it_behind_the_batch(
         found = {row["id"]: row["v"] for row in java.read(made.location)}
     assert found == {0: "0.0", 1: "0.0"} if "merge-engine" in options else {0: "0.1", 1: "1.1"}
     assert {row["id"]: row["v"] for row in made.to_arrow().to_pylist()} == found
+
+
+def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KeyedRewriter.rewrite
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(2)
+        return real(*given)
+
+    monkeypatch.setattr(KeyedRewriter, "rewrite", slowly)
+    made = table(tmp_path, keyed=True, **{"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
+    commit(made, answers(planned(made), rows(1)))
+    driver._RUNS.clear()  # Spark ends a process that has been idle for a minute
+    file = Path(made.location) / "snapshot" / "snapshot-1"
+    then = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**then, "timeMillis": then["timeMillis"] - 60_000}))
+    commit(made, answers(planned(made), rows(1), batch=1), 1)
+    assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
 
 
 # -- batch writes ---------------------------------------------------------------------------------------
