@@ -53,7 +53,9 @@ class TableCommit:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
         after_commit: AfterPublishing | None = None,
+        digest: str | None = None,
     ) -> None:
+        """`digest` is that of the table's first schema when the rows were written, if that was earlier."""
         check_committable(table)
         self._table = table
         self._user = user
@@ -61,7 +63,7 @@ class TableCommit:
         self._arguments = Arguments(self._storage.location)
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
-        self._committer = Committer(table, self._runtime, observer, self._snapshots)
+        self._committer = Committer(table, self._runtime, observer, self._snapshots, digest)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
         self._guarded = False

@@ -157,6 +157,10 @@ class StreamCompaction:
         finally:
             self._ended = self._clock.monotonic()
 
+    def follows(self, millis: int) -> None:
+        """Another process has committed the batch before, at that time (epoch milliseconds)."""
+        self._ended -= max(0, self._clock.now_millis() - millis) / 1000
+
     def close(self) -> list[Future[Rewritten]]:
         """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the
         units that had begun. Any thread may call it."""

@@ -29,7 +29,7 @@ from paimon_stream.spark.align import align, fold_of
 from paimon_stream.spark.batch import Runs, batch_of
 from paimon_stream.spark.datasource import divided
 from paimon_stream.spark.datasource_write import Answer, Plan
-from paimon_stream.spark.identity import QueryFacts, commit_user
+from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
@@ -45,7 +45,15 @@ from paimon_stream.write.row_kinds import Operations
 
 _LOG = logging.getLogger(__name__)
 
-_IDENTIFIER: Final = opt.Option("commit-identifier", opt.integer, None, "The id of a write that is made once only.")
+
+def _identifier(text: str) -> int:
+    number = opt.integer(text)
+    if number == BATCH_IDENTIFIER:
+        raise ValueError("the number that stands for writes without one, so a repetition could not be recognised")
+    return number
+
+
+_IDENTIFIER: Final = opt.Option("commit-identifier", _identifier, None, "The id of a write that is made once only.")
 _RECENT: Final = 20
 _READ: Final[dict[str, list[Snapshot]]] = {}
 """By location, the newest snapshots that this process has read, newest first."""
@@ -87,8 +95,9 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
     """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise, `UnsupportedFeature`
     for tables and options that only `PaimonSink` can write, and `IncompatibleSchema` for columns that do not fit."""
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
-    table = load_table(sink.open_storage(), sink.options)
-    digest = SchemaStore(table.storage).first_digest()
+    storage = sink.open_storage()
+    digest = SchemaStore(storage).first_digest()  # first: if the table is replaced now, the commit sees that
+    table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
     operations = Operations.of(table.options)
@@ -110,7 +119,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
         ),
         columns=sources,
         user=user,
-        recent=_recent(sink.location, snapshots, latest) if is_stream else {},
+        recent={} if not is_stream or _may_be_written_again(table) else _recent(sink.location, snapshots, latest),
         basis=pickle.dumps((digest, numbering)),
     )
 
@@ -159,6 +168,12 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
     return texts or numbers or isinstance(source, st.NullType) or same_but_nulls(source, target)
 
 
+def _may_be_written_again(table: Table) -> bool:
+    """Whether an operator may let a batch go on that is in the table: its tasks have to write it, then."""
+    decisions = opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY
+    return any(table.options.value(one) == "continue" for one in decisions)
+
+
 def _recent(location: str, snapshots: SnapshotStore, latest: Snapshot | None) -> dict[tuple[str, str | None], int]:
     """The newest batch of each stream among the last snapshots, by commit user and query id. A snapshot that this
     process has read for an earlier plan, and those below it, are not read again."""
@@ -190,6 +205,7 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
         checkpoint = None if sink.checkpoint is None else sink.open_checkpoint(sink.checkpoint)
         name = own.get("queryname")
         facts = QueryFacts(query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        check_checkpoint(checkpoint, first.query_id)
         user, batch = commit_user(facts, sink.commit_user, sink.name, sink.prefix), batch_of(facts, batch_id)
         with runs.run_of(facts, sink, user, after=batch_id - 1) as run:
             writer, verdict = run.writer, run.writer.judge(batch)
@@ -205,6 +221,9 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
             writer.take_rows(*pickle.loads(first.basis))
             unless_kept.pop_all()  # from here on the writer decides what becomes of the files
             fresh = writer.again(verdict) if isinstance(verdict, Reuse) else verdict  # the tasks wrote anew
+            if run.report is None and fresh.own is not None and run.compaction is not None:
+                before = SnapshotStore(writer.table.storage).find(fresh.own.snapshot.id)
+                run.compaction.follows(system().clock.now_millis() if before is None else before.time_millis)
             run.report = writer.commit(batch, fresh, messages)
 
 
@@ -216,13 +235,14 @@ def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: b
     warn_of_work_left(table)
     warn_of_merging(table)
     summary = BatchSummary.of_messages(rows, write_millis=None, reused=False).properties()
-    commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True))
+    digest, numbering = pickle.loads(planned.basis)
+    commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True), digest=digest)
     try:
         if overwrite:
             dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
             report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
         else:
-            report = commit.append(rows, pickle.loads(planned.basis)[1], summary, identifier)
+            report = commit.append(rows, numbering, summary, identifier)
     except errors.PaimonStreamError as failed:
         if not isinstance(failed, errors.CommitUnknown):  # then they may be published
             _remove(sink, answers)

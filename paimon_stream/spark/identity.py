@@ -64,15 +64,20 @@ def observe_query(
         return last
     given = None if checkpoint is None else opened(checkpoint)
     facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given, opened)
+    check_checkpoint(given, facts.query_id)
+    return facts
+
+
+def check_checkpoint(given: Checkpoint | None, query_id: str | None) -> None:
+    """Raises `InvalidOption` if the checkpoint provably belongs to another query."""
     theirs = None if given is None else given.query_id()
-    if given is not None and None not in (theirs, facts.query_id) and theirs != facts.query_id:
+    if given is not None and None not in (theirs, query_id) and theirs != query_id:
         raise InvalidOption(
             f"The sink was given checkpoint {given.root}, which is of query {theirs}, but it is used in "
-            f"query {facts.query_id}. Give the checkpointLocation of the query itself, or no checkpoint.",
+            f"query {query_id}. Give the checkpointLocation of the query itself, or no checkpoint.",
             option="checkpoint",
-            query=facts.query_id,
+            query=query_id,
         )
-    return facts
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:

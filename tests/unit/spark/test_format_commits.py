@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
+from paimon_stream.compact.rewrite import KeyedRewriter
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.datasource_write import Answer, Plan
 from paimon_stream.write.result import encode_result
@@ -97,6 +101,27 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
     made.rollback_to(1)
     with pytest.raises(errors.TableRolledBack):
         commit(made, late, 1)
+
+
+def test_tasks_write_a_batch_again_if_an_operator_may_let_it_go_on(tmp_path: Path) -> None:
+    made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
+    options: dict[str, Any] = {"checkpoint": str(checkpoint), "paimon-stream.on-checkpoint-reset": "continue"}
+    (checkpoint / "offsets").mkdir(parents=True)
+    for run in range(2):
+        (checkpoint / "offsets" / "0").write_text(f"planned {run}")
+        plan = planned(made, **options)
+        assert plan.recent == {}
+        commit(made, answers(plan, rows(run), run=str(run)), **options)
+    assert ids(made) == [0, 1]
+
+
+def test_the_checkpoint_of_another_query_is_refused(tmp_path: Path) -> None:
+    made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"other"}')
+    with pytest.raises(errors.InvalidOption, match="which is of query other"):
+        commit(made, answers(planned(made), rows(1)), checkpoint=str(checkpoint))
+    assert data_files(made) == 0 and not made.snapshots()
 
 
 def test_numbers_that_others_have_used_are_a_conflict_and_the_files_go(tmp_path: Path) -> None:
@@ -192,6 +217,26 @@ def test_a_table_that_needs_its_compaction_gets_it_behind_the_batch(
     assert {row["id"]: row["v"] for row in made.to_arrow().to_pylist()} == found
 
 
+def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KeyedRewriter.rewrite
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(2)
+        return real(*given)
+
+    monkeypatch.setattr(KeyedRewriter, "rewrite", slowly)
+    made = table(tmp_path, keyed=True, **{"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
+    commit(made, answers(planned(made), rows(1)))
+    driver._RUNS.clear()  # Spark ends a process that has been idle for a minute
+    file = Path(made.location) / "snapshot" / "snapshot-1"
+    then = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**then, "timeMillis": then["timeMillis"] - 60_000}))
+    commit(made, answers(planned(made), rows(1), batch=1), 1)
+    assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
+
+
 # -- batch writes ---------------------------------------------------------------------------------------
 
 
@@ -220,6 +265,18 @@ def test_a_batch_write_that_loses_its_numbers_leaves_no_file(tmp_path: Path) -> 
     with pytest.raises(errors.SequenceConflict):
         batch_write(made, plan, given)
     assert data_files(made) == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(tmp_path: Path, overwrite: bool) -> None:
+    made = table(tmp_path)
+    plan = planned(made, stream=False, overwrite=overwrite)
+    given = answers(plan, rows(1))
+    (tmp_path / "t").rename(tmp_path / "old")
+    made = table(tmp_path)
+    with pytest.raises(errors.TableReplaced):
+        batch_write(made, plan, given, overwrite=overwrite)
+    assert not made.snapshots()
 
 
 # -- what is refused --------------------------------------------------------------------------------------
@@ -251,7 +308,7 @@ def test_a_mistake_in_the_options_is_named(
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["x", "1.5", "9" * 20])
+@pytest.mark.parametrize("text", ["x", "1.5", "9" * 20, str(2**63 - 1)])
 def test_a_commit_identifier_is_a_whole_number(tmp_path: Path, text: str) -> None:
     with pytest.raises(errors.InvalidOption, match="commit-identifier"):
         planned(table(tmp_path), stream=False, commit_user="job", commit_identifier=text)
