@@ -118,15 +118,17 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]
     nulls = [] if stats.null_count == 0 else [column.is_null()]
-    unordered = one.type.root in _FLOATS or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
+    is_float = one.type.root in _FLOATS
+    unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
     if one.type.root is TypeRoot.CHAR and low is not None:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
     try:
-        sure = low is not None and low <= high and (not unordered or (rows == 1 and low == high))
+        alone = rows == 1 and low == high and not (is_float and low == 0)  # 0.0 and -0.0 are equal, and not the same
+        sure = low is not None and low <= high and (alone or not unordered)
         if sure and not (isinstance(high, str) and high.endswith("?")):  # a bound of Java that may be too small
             bounds = [value_scalar(value, one.type) for value in (low, high)]
             known = column == bounds[0] if low == high else (column >= bounds[0]) & (column <= bounds[1])
             return [known, *nulls]
     except (*BROKEN, pa.ArrowException):
         pass
-    return [] if nulls else [column.is_valid()]
+    return [] if nulls or is_float else [column.is_valid()]  # NaN is valid, but is_null(nan_is_null=True)

@@ -181,6 +181,25 @@ def test_a_filter_that_makes_no_sense_is_refused(
             table.to_batches(filter=where)
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pc.field("x").is_null(nan_is_null=True),
+        pc.field("x").isin([-0.0]),
+        pc.field("x").isin([0.0]),
+        pc.divide(pc.scalar(1.0), pc.field("x")) < 0,
+    ],
+)
+def test_nan_and_negative_zero_are_found_where_bounds_do_not_show_them(where: pc.Expression, file_format: str) -> None:
+    table = made([("x", "DOUBLE")], options={"file.format": file_format})
+    for values in ([float("nan"), 1.0], [0.0], [-0.0], [None], [2.0]):
+        table.append(pa.table({"x": pa.array(values, pa.float64())}))
+    wanted = table.to_arrow().filter(where)
+    assert 0 < wanted.num_rows < 6
+    assert_same(table.to_arrow(filter=where), wanted)
+
+
 def test_an_empty_table_has_no_such_rows() -> None:
     assert made().to_arrow(filter=pc.field("id") > 1).schema == rows(range(1)).schema
 
