@@ -26,6 +26,8 @@ from paimon_stream.format.types import DataField, TypeRoot
 
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
+_TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
+_BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _MOST_SPLIT: Final = 3
@@ -50,6 +52,9 @@ class Predicate:
             raise InvalidOption(
                 f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option=name
             ).of_table(table)
+        if _BY_PLACE.search(_TEXTS.sub("", str(where))):  # reads have the columns in another order, or some of them
+            text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
+            raise InvalidOption(text, option=name).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
         try:
