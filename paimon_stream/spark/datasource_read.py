@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.types import DataType
@@ -72,6 +72,11 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             return  # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
         version, data = partition.value
         for batch in read_batches(_decoded(self._scan, CommitMessage.deserialize_all(data, version))):
+            for array, field in zip(batch.columns, self._arrow, strict=True):
+                if array.null_count and not field.nullable:
+                    text = f"column {field.name!r} is NOT NULL in Spark, but holds NULL, maybe of before it was altered"
+                    text += ". Read with .schema(...), without NOT NULL there."
+                    raise InvalidData(text, column=field.name).of_table(self._scan.table.location)
             arrays = [
                 convert(array, one.type, _micros(one.type), normalize, one.name).cast(field.type)
                 for array, one, field in zip(batch.columns, self._scan.columns, self._arrow, strict=True)
