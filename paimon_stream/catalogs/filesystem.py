@@ -54,6 +54,10 @@ def names_of(named: Named, *, main: bool = False) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
+def _inside(location: str) -> str:
+    return re.sub(r"\A(?:[\w+.-]+:)?/*", "", location)
+
+
 def _is_name(name: object) -> bool:
     return isinstance(name, str) and not _NO_NAME.search(name)
 
@@ -117,6 +121,10 @@ class FilesystemCatalog:
         try:
             loaded = load_table(table)
             for root in () if loaded.layout.external is None else loaded.layout.external.earlier():
+                if f"{_inside(table.location)}/".startswith(f"{_inside(root)}/"):
+                    text = "%s lies in its own external path %s, with what else is there: only the table's folder goes"
+                    _LOG.warning(text, location, root)
+                    continue
                 for name in loaded.storage.list_folders(shown_root(root)[:-1]):
                     delete_below(loaded.storage, f"{shown_root(root)}{name}")
         except (errors.ConfigError, errors.FormatError) as why:

@@ -25,6 +25,8 @@ from paimon_stream.format.types import DataField, TypeRoot
 
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
+_TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
+_BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _MOST_SPLIT: Final = 3
@@ -49,6 +51,9 @@ class Predicate:
             raise InvalidOption(
                 f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option=name
             ).of_table(table)
+        if _BY_PLACE.search(_TEXTS.sub("", str(where))):  # reads have the columns in another order, or some of them
+            text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
+            raise InvalidOption(text, option=name).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
         try:
@@ -116,15 +121,17 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]
     nulls = [] if stats.null_count == 0 else [column.is_null()]
-    unordered = one.type.root in _FLOATS or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
+    is_float = one.type.root in _FLOATS
+    unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
     if one.type.root is TypeRoot.CHAR and low is not None:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
     try:
-        sure = low is not None and low <= high and (not unordered or (rows == 1 and low == high))
+        alone = rows == 1 and low == high and not (is_float and low == 0)  # 0.0 and -0.0 are equal, and not the same
+        sure = low is not None and low <= high and (alone or not unordered)
         if sure and not (isinstance(high, str) and high.endswith("?")):  # a bound of Java that may be too small
             bounds = [value_scalar(value, one.type) for value in (low, high)]
             known = column == bounds[0] if low == high else (column >= bounds[0]) & (column <= bounds[1])
             return [known, *nulls]
     except (*BROKEN, pa.ArrowException):
         pass
-    return [] if nulls else [column.is_valid()]
+    return [] if nulls or is_float else [column.is_valid()]  # NaN is valid, but is_null(nan_is_null=True)

@@ -78,7 +78,7 @@ def plan_scan(
     if partition is not None:
         default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
-    merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
+    merge = _merge_of(table, schema) if schema.primary_keys else None
     where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
     scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge, where=where)
     if snapshot is None:
@@ -87,6 +87,16 @@ def plan_scan(
     if table.options.value(opt.DATA_EVOLUTION):
         files = _by_rows(table, files)
     return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
+
+
+def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
+    """How rows of one of the table's schemas are merged: by its own options, if today's name later columns."""
+    try:
+        return MergeSpec.of(schema, table.options, table=table.location)
+    except InvalidOption:
+        if schema.id == table.schema.id:
+            raise
+        return MergeSpec.of(schema, opt.Options(schema.options, location=table.location), table=table.location)
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:

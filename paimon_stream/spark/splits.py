@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from paimon_stream.errors import InvalidData
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.types import DataType
@@ -42,8 +43,14 @@ def without_files(scan: Scan) -> Scan:
 
 
 def rows_of_split(scan: Scan, arrow: pa.Schema, data: bytes, version: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`."""
+    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`, and `InvalidData`
+    for a NULL that `arrow` forbids."""
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
+        for array, field in zip(batch.columns, arrow, strict=True):
+            if array.null_count and not field.nullable:
+                text = f"column {field.name!r} is NOT NULL in Spark, but holds NULL, maybe of before it was altered"
+                text += ". Read with .schema(...), without NOT NULL there."
+                raise InvalidData(text, column=field.name).of_table(scan.table.location)
         arrays = [
             convert(array, one.type, _micros(one.type), normalize, one.name).cast(field.type)
             for array, one, field in zip(batch.columns, scan.columns, arrow, strict=True)

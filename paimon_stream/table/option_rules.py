@@ -213,6 +213,9 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
         fixed = used and (text is None or "-1" in (old, new))
     elif key == opt.DELETION_VECTORS.key:
         fixed = used and own.get("deletion-vectors.modifiable", "false").strip().lower() != "true"
+    if key == opt.EXTERNAL_PATHS.key and used and old and not new:
+        why = f"and files may lie there. Keep it, and set {opt.EXTERNAL_STRATEGY.key!r} to 'none' to write none there."
+        raise _wrong(key, old, why)
     if fixed and old != new:
         raise _wrong(key, old, f"and was not changed to {new!r}: rows would be lost. Leave it, or make a new table.")
 

@@ -14,9 +14,10 @@ pytest.importorskip("pyspark.sql.datasource", reason="needs Spark 4")
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound
+from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption, NotFound
 from paimon_stream.spark.datasource import register
 from paimon_stream.spark.datasource_read import reader_of, schema_of
 from paimon_stream.table.manifests import ManifestStore
@@ -164,3 +165,16 @@ def test_a_schema_of_other_types_is_refused(spark_session: SparkSession) -> None
     read = spark_session.read.format("paimon_stream").schema(f"`{name}` binary").load(table.location)
     with pytest.raises(Exception, match=f"IncompatibleSchema.*column {name!r} is"):
         read.collect()
+
+
+def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(spark_session: SparkSession) -> None:
+    table = PaimonTable.create("memory://null-in-spark/db.db/t", [("a", "INT"), ("b", "STRING")])
+    table.append(pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", None]}))
+    given = {"path": table.location}
+    for text, fails in (("a int not null", False), ("b string not null", True), ("b string", False)):
+        reader = reader_of(given, StructType.fromDDL(text))
+        if not fails:
+            assert sum(one.num_rows for split in reader.partitions() for one in reader.read(split)) == 2
+            continue
+        with pytest.raises(InvalidData, match=r"column 'b' is NOT NULL in Spark, but holds NULL.*\.schema"):
+            [list(reader.read(split)) for split in reader.partitions()]

@@ -276,6 +276,36 @@ def test_a_drop_deletes_external_paths_and_follows_no_links(tmp_path: Path) -> N
     assert made.list_tables("db") == []
 
 
+@pytest.mark.parametrize("inner", ["", "/w", "/w/db.db"])
+def test_a_drop_leaves_what_is_beside_the_table_in_its_external_path(tmp_path: Path, inner: str, caplog: Any) -> None:
+    made = catalog({"warehouse": str(tmp_path / "w")})
+    for name in ("db", "other"):
+        made.create_database(name)
+        made.create_table(f"{name}.kept", COLUMNS).append(ROWS)
+    external = {
+        "data-file.external-paths": f"file://{tmp_path}{inner}",
+        "data-file.external-paths.strategy": "round-robin",
+    }
+    made.create_table("db.t", COLUMNS, options=external).append(ROWS)
+    made.drop_table("db.t")
+    assert "lies in its own external path" in caplog.text
+    assert made.list_tables("db") == ["kept"]
+    assert [made.get_table(f"{name}.kept").to_arrow().num_rows for name in ("db", "other")] == [2, 2]
+
+
+def test_the_list_of_external_paths_stays_as_long_as_files_lie_there(tmp_path: Path) -> None:
+    key = "data-file.external-paths"
+    made = catalog({"warehouse": str(tmp_path / "w")})
+    made.create_database("db")
+    external = {key: f"file://{tmp_path}/o", f"{key}.strategy": "round-robin"}
+    made.create_table("db.t", COLUMNS, options=external).append(ROWS)
+    for change in (SchemaChange.remove_option(key), SchemaChange.set_option(key, " ")):
+        with pytest.raises(errors.InvalidOption, match=r"strategy' to 'none'"):
+            made.alter_table("db.t", [change])
+    made.alter_table("db.t", [SchemaChange.set_option(f"{key}.strategy", "none")])
+    assert made.get_table("db.t").to_arrow().num_rows == 2
+
+
 def test_a_table_is_renamed_on_disk_and_not_in_a_store(tmp_path: Path) -> None:
     made = catalog({"warehouse": str(tmp_path)})
     made.create_database("db")

@@ -181,6 +181,39 @@ def test_a_filter_that_makes_no_sense_is_refused(
             table.to_batches(filter=where)
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pc.field("x").is_null(nan_is_null=True),
+        pc.field("x").isin([-0.0]),
+        pc.field("x").isin([0.0]),
+        pc.divide(pc.scalar(1.0), pc.field("x")) < 0,
+    ],
+)
+def test_nan_and_negative_zero_are_found_where_bounds_do_not_show_them(where: pc.Expression, file_format: str) -> None:
+    table = made([("x", "DOUBLE")], options={"file.format": file_format})
+    for values in ([float("nan"), 1.0], [0.0], [-0.0], [None], [2.0]):
+        table.append(pa.table({"x": pa.array(values, pa.float64())}))
+    wanted = table.to_arrow().filter(where)
+    assert 0 < wanted.num_rows < 6
+    assert_same(table.to_arrow(filter=where), wanted)
+
+
+def test_columns_are_not_named_by_position_because_reads_have_other_positions() -> None:
+    table = made([("a", "INT"), ("b", "ROW<c INT>")], options={"deletion-vectors.enabled": "true"})
+    table.append(
+        pa.table({"a": pa.array([1, 9], pa.int32()), "b": [{"c": 9}, {"c": 1}]}, schema=table.to_arrow().schema)
+    )
+    for where in (pc.field(0) > 5, pc.field((1, "c")) > 5, pc.add(pc.field("a"), pc.field(0)) > 5):
+        with pytest.raises(InvalidOption, match="by its position"):
+            table.to_arrow(filter=where, columns=["b"])
+        with pytest.raises(InvalidOption, match="by its position"):
+            table.delete(where)
+    assert table.to_arrow(filter=pc.field(("b", 0)) > 5)["a"].to_pylist() == [1]
+    assert table.to_arrow(filter=pc.field("a").cast(pa.string()) == '"FieldPath(0)').num_rows == 0
+
+
 def test_an_empty_table_has_no_such_rows() -> None:
     assert made().to_arrow(filter=pc.field("id") > 1).schema == rows(range(1)).schema
 

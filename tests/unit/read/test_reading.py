@@ -31,7 +31,8 @@ from paimon_stream.errors import (
 from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.table import load_table
+from paimon_stream.table.schema_change import SchemaChange
+from paimon_stream.table.table import alter_table, load_table
 from paimon_stream.write import cast_scalar
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.faults import Fault, FaultyStorage
@@ -96,6 +97,27 @@ def test_snapshots_and_tags_are_read_as_they_were(tmp_path: Path) -> None:
         table.to_arrow(tag="second")
     with pytest.raises(InvalidOption, match="snapshot_id and tag are both given"):
         table.to_arrow(2, tag="first")
+
+
+@pytest.mark.parametrize(
+    ("engine", "option"), [("deduplicate", "sequence.field"), ("partial-update", "fields.c.sequence-group")]
+)
+def test_an_older_state_is_read_though_options_name_columns_that_came_later(
+    tmp_path: Path, engine: str, option: str
+) -> None:
+    options = {"bucket": "1", "merge-engine": engine}
+    columns = [("k", "INT NOT NULL"), ("v", "INT")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
+    rows = [pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([v], pa.int32())}) for v in (5, 6)]
+    table.append(rows[0])
+    table.append(rows[1])
+    table.create_tag("before")
+    changes = [SchemaChange.add_column("c", "INT"), SchemaChange.set_option(option, "v" if "group" in option else "c")]
+    alter_table(LocalStorage(table.location), changes)
+    table = PaimonTable.load(table.location)
+    assert table.schema.field_names == ("k", "v", "c")
+    assert table.to_arrow(tag="before").to_pylist() == [{"k": 1, "v": 6}]
+    assert table.to_arrow(snapshot_id=1).to_pylist() == [{"k": 1, "v": 5}]
 
 
 @pytest.mark.parametrize(
