@@ -67,8 +67,8 @@ class FilesystemCatalog:
     """The databases and tables of a warehouse. All methods raise `InvalidOption` and `StorageError`."""
 
     warehouse: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    table_defaults: Mapping[str, str] = field(repr=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    table_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     opened: Callable[[str, Mapping[str, str]], Storage] = field(default=open_folder, repr=False, compare=False)
 
     def location(self, identifier: Named) -> str:

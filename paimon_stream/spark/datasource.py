@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paimon_stream import options as opt
+from paimon_stream.catalogs.filesystem import FilesystemCatalog
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import recommended_names
@@ -82,7 +83,7 @@ class SourceOptions:
 def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
     """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
     there is not exactly one path, and for keys that are not known."""
-    given, known = opt.lowered(options), [*door, "branch"]
+    given, known = opt.lowered(options), [*door, "branch", "warehouse"]
     path = given.get("path", "")
     if not path.strip() or "paths" in given:
         raise InvalidOption(
@@ -92,6 +93,8 @@ def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
             option="path",
         )
     own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
+    if "warehouse" in own and "/" not in path:
+        path = FilesystemCatalog(warehouse=own["warehouse"].rstrip("/")).location(path)
     storage: dict[str, str] = {}
     if (kind := KIND_OF.get(scheme_of(path))) is not None:
         theirs = options_for(store_location(path), given)

@@ -47,3 +47,21 @@ def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(named: Jo
         PaimonSink("shop.orders", catalog="shop_paimon3")
     with pytest.raises(errors.InvalidOption, match=r"database\.table"):
         PaimonSink(str(named.table), catalog="shop_paimon")
+
+
+def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> None:
+    if not hasattr(job.spark, "dataSource"):
+        pytest.skip("data sources in Python need pyspark 4.0")
+    from paimon_stream import register
+
+    register(job.spark)
+    shop = catalog({"warehouse": str(job.root)})
+    shop.create_database("shop")
+    shop.create_table("shop.orders", [("id", "BIGINT")])
+    rows = job.spark.range(3).write.format("paimon_stream").mode("append")
+    rows.option("warehouse", shop.warehouse).save("shop.orders")
+    read = job.spark.read.format("paimon_stream").option("warehouse", shop.warehouse)
+    assert sorted(row.id for row in read.load("shop.orders").collect()) == [0, 1, 2]
+    assert sorted(row.id for row in read.load(shop.location("shop.orders")).collect()) == [0, 1, 2]
+    with pytest.raises(Exception, match=r"InvalidOption: The table is 'orders'"):
+        read.load("orders")
