@@ -1,6 +1,7 @@
 """Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
 
 import datetime as dt
+import re
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -17,7 +18,10 @@ Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
 
 
 def age_or_time(text: str) -> dt.timedelta | dt.datetime:
-    """The age or the time that a text denotes. Raises `ValueError` for any other text."""
+    """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a long number without a
+    unit: `20261125` may be a day, and `1795653282788` a time, and neither is meant as an age."""
+    if re.fullmatch(r"\s*\d{8,}\s*", text):
+        raise ValueError("neither an age, because it has no unit, nor a time, because it has no dashes")
     try:
         return dt.timedelta(milliseconds=duration(text))
     except ValueError:

@@ -288,8 +288,14 @@ def alter_table(storage: Storage, changes: Sequence[SchemaChange], runtime: Runt
 
     def merge(schema: TableSchema) -> TableSchema:
         made = altered(schema, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=now)
-        check_definition(table_of(storage, made))
+        after = table_of(storage, made)
+        check_definition(after)
         check_possible(made, opt.Options(made.options))
+        try:
+            check_table_kind(table_of(storage, schema))
+        except errors.ConfigError:
+            return made
+        check_table_kind(after)  # what Java refuses, too, or at least nobody could write from here any more
         return made
 
     with errors.naming(storage.location):

@@ -243,3 +243,12 @@ def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTab
         table.to_arrow(timestamp="soon")
     with pytest.raises(NotFound, match="there is none"):
         made().to_arrow(timestamp=dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc))
+
+
+@pytest.mark.parametrize("text", ["20261125", "1795653282788", " 86400000 "])
+def test_a_long_number_without_a_unit_is_neither_a_time_nor_an_age(table: PaimonTable, text: str) -> None:
+    with pytest.raises(InvalidOption, match=r"timestamp is .* not an age or a time"):
+        table.to_arrow(timestamp=text)
+    with pytest.raises(InvalidOption, match=r"older_than is .* not an age or a time"):
+        table.expire_snapshots(older_than=text)
+    assert table.to_arrow(timestamp="0").num_rows == 40

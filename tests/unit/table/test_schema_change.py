@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CommitContended, IncompatibleSchema, InvalidOption, Unavailable
+from paimon_stream.errors import CommitContended, IncompatibleSchema, InvalidOption, Unavailable, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult
@@ -170,6 +170,31 @@ def test_what_nobody_could_open_is_not_published(change: To) -> None:
         alter_table(storage, [change])
     assert storage.location in str(caught.value)
     assert SchemaStore(storage).ids() == [0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [To.set_option("fields.n.aggregate-function", "summ")],
+        [To.set_option("file.format", "avro"), To.add_column("t", "TIMESTAMP(9)")],
+        [To.set_option("manifest.compression", "lzo")],
+    ],
+)
+def test_what_could_be_written_can_be_written_after_a_change(changes: list[To]) -> None:
+    storage = MemoryStorage()
+    options = {"bucket": "2", "merge-engine": "aggregation"}
+    assert create_table(storage, SCHEMA.fields, primary_keys=["k"], options=options)
+    with pytest.raises((UnsupportedFeature, InvalidOption)):
+        alter_table(storage, changes)
+    assert SchemaStore(storage).ids() == [0]
+
+
+def test_a_table_that_others_write_can_be_altered() -> None:
+    storage = MemoryStorage()
+    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "file.format": "avro"}
+    assert create_table(storage, SCHEMA.fields, options=options)
+    alter_table(storage, [To.add_column("t", "TIMESTAMP(9)")])
+    assert SchemaStore(storage).ids() == [0, 1]
 
 
 class Rival(MemoryStorage):
