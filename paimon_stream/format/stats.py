@@ -19,7 +19,7 @@ from paimon_stream.format.types import DataField, DataType
 _MAX_CODE_POINT: Final = 0x10FFFF
 _FIRST_SURROGATE: Final = 0xD800
 _AFTER_SURROGATES: Final = 0xE000
-_TRUNCATE: Final = re.compile(r"truncate\(\s*([0-9]{1,9})\s*\)")
+_TRUNCATE: Final = re.compile(r"truncate\(([0-9]{1,9})\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,8 @@ def switch(key: str, doc: str, *, aliases: tuple[str, ...] = ()) -> Option[bool]
 
 def integer(text: str) -> int:
     """A whole number."""
+    if "_" in text:  # a digit apart for Python, and nothing for Java
+        raise ValueError("not a whole number such as '4'")
     try:
         number = int(text.strip())
     except ValueError:

@@ -138,15 +138,26 @@ def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[st
         )
 
 
+_WITH_BLANKS: Final = {
+    "partition.default-name", "partition.timestamp-pattern", "partition.timestamp-formatter", "commit.user-prefix",
+    "data-file.prefix", "changelog-file.prefix", "data-file.path-directory", "bucket-key", "sequence.field",
+    "rowkind.field", "record-level.time-field",
+}  # fmt: skip
+"""Options whose values are names, or parts of names."""
+
+
 def stored_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as a schema holds them: values as text, and declared keys in Paimon's spelling."""
+    """The options as a schema holds them: values as text, and declared keys in Paimon's spelling. Blanks around values
+    go, unless they may be meant, because Java cannot open a table with `bucket` = ` 4`."""
     declared = {option.key for option in opt.table_options()}
     stored = {}
     for key, value in options.items():
         name = str(key).strip()
         low = name.lower()
         name = opt.folded(name) if low in declared or low.startswith("fields.") else name
-        stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        plain = (name in declared and name not in _WITH_BLANKS) or name.endswith(".stats-mode")
+        stored[name] = text.strip() if plain else text
     if opt.EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
         stored[opt.EXTERNAL_PATHS.key] = re.sub(r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip())
     return stored

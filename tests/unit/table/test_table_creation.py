@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import (
     ConfigError,
     IncompatibleSchema,
@@ -366,3 +368,14 @@ def test_partition_columns_without_a_stable_folder_are_refused() -> None:
         checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, partition_keys=["p"])
     with pytest.raises(UnsupportedFeature, match="time zone"):
         checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, {"partition.legacy-name": "false"}, partition_keys=["p"])
+
+
+def test_blanks_around_values_that_java_cannot_read_are_not_stored(tmp_path: Path) -> None:
+    given = {"bucket": " 4 ", "write-only": "true ", "file.format": " orc", "fields.id.stats-mode": " none "}
+    columns = [("id", "INT NOT NULL")]
+    kept = {"fields.id.default-value": " 5 ", "partition.default-name": " null "}
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={**given, **kept})
+    assert table.options == {name: value.strip() for name, value in given.items()} | kept
+    for key, wrong in (("bucket", "1_0"), ("metadata.stats-mode", "truncate( 16 )")):
+        with pytest.raises(InvalidOption, match=wrong.split("(")[0]):
+            PaimonTable.create(str(tmp_path / "other"), columns, primary_keys=["id"], options={key: wrong})
