@@ -24,6 +24,7 @@ from paimon_stream.runtime import system
 from paimon_stream.stream.identity import BatchSummary
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.row_kinds import Operations
@@ -39,14 +40,13 @@ _BATCH_ROWS: Final = 65_536
 
 def append_rows(table: Table, rows: Rows) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
-    _check(table)
-    user = batch_user(table.options, system().ids)
+    digest, user = _check(table), batch_user(table.options, system().ids)
     for rewritten in count():
         numbering = _numbers(table)
         try:
             table, messages, summary = _write(table, rows, {}, numbering, user)
             commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
-            return _publish(table, messages, commit, user)
+            return _publish(table, messages, commit, user, digest)
         except errors.SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
             if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
@@ -54,11 +54,13 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     raise AssertionError("unreachable")
 
 
-def _check(table: Table) -> None:
-    """Refuses a table that cannot be written, and says what users must know about one that can."""
+def _check(table: Table) -> str:
+    """Refuses a table that cannot be written, and says what users must know about one that can. Returns the digest of
+    its first schema, by which the commit sees whether it is still this table."""
     check_writable(table)
     warn_of_work_left(table)
     warn_of_merging(table)
+    return SchemaStore(table.storage).first_digest()
 
 
 def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
@@ -68,7 +70,7 @@ def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
 
 def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
-    _check(table)
+    digest = _check(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
@@ -77,14 +79,18 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
     table, messages, summary = _write(table, rows, fixed, numbering, user)
     said = None if partition is not None else replaces_some
     commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
-    return _publish(table, messages, commit, user)
+    return _publish(table, messages, commit, user, digest)
 
 
 def _publish(
-    table: Table, messages: tuple[CommitMessage, ...], commit: Callable[[TableCommit], CommitReport], user: str
+    table: Table,
+    messages: tuple[CommitMessage, ...],
+    commit: Callable[[TableCommit], CommitReport],
+    user: str,
+    digest: str,
 ) -> CommitReport:
     try:
-        return commit(batch_commit(table, user))
+        return commit(batch_commit(table, user, digest))
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError:
@@ -92,9 +98,10 @@ def _publish(
         raise
 
 
-def batch_commit(table: Table, user: str | None = None) -> TableCommit:
-    """Commits one batch, by default under a new commit user."""
-    return TableCommit(table, user or batch_user(table.options, system().ids), after_commit=AfterCommit(batch=True))
+def batch_commit(table: Table, user: str | None = None, digest: str | None = None) -> TableCommit:
+    """Commits one batch, by default under a new commit user. For `digest` see `TableCommit`."""
+    user = user or batch_user(table.options, system().ids)
+    return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
 
 
 # -- writing ------------------------------------------------------------------------------------------

@@ -138,6 +138,11 @@ class Checkpoint:
         found = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
         return found if isinstance(found, int) and found > 0 else None
 
+    def is_continuous(self, batch_id: int) -> bool:
+        """Whether a query with a continuous trigger has planned the batch: then Spark leaves the second line empty."""
+        lines = (self._read(f"offsets/{batch_id}") or b"").splitlines()
+        return len(lines) > 1 and not lines[1].strip()
+
     def done_millis(self, batch_id: int) -> int | None:
         """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read.
         Object stores cut off the part of a second, so the second's end is taken."""

@@ -194,7 +194,13 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
     """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
     sink, own, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     first = next((one for one in answers if one is not None), None)
-    if first is None:  # the rows had no partition, so no task ran
+    checkpoint = None if sink.checkpoint is None else sink.open_checkpoint(sink.checkpoint)
+    if first is None:  # the rows had no partition, so no task ran; then Spark makes up one
+        if len(answers) > 1 or (checkpoint is not None and checkpoint.is_continuous(batch_id)):
+            raise errors.UnsupportedFeature(
+                f"no task has seen the rows of batch {batch_id}: with a continuous trigger, Spark passes none to "
+                "Python. Nothing was published. Stop the query, and start it with trigger(processingTime=…)."
+            ).of_table(sink.location)
         if overwrite:
             text = f"No task says of which query batch {batch_id} is. Nothing was published. Restart the query."
             raise errors.IdentityUnknown(text).of_table(sink.location)
@@ -202,7 +208,6 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
     runs = _RUNS.setdefault((first.query_id, sink.location), Runs())
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
         unless_kept.callback(_remove, sink, answers)
-        checkpoint = None if sink.checkpoint is None else sink.open_checkpoint(sink.checkpoint)
         name = own.get("queryname")
         facts = QueryFacts(query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
         check_checkpoint(checkpoint, first.query_id)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from paimon_stream.errors import (
     NullInNotNull,
     OutsidePartition,
     PaimonStreamError,
+    TableReplaced,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from paimon_stream.stream.identity import BatchSummary
@@ -290,3 +293,19 @@ def test_only_an_overwrite_changes_the_bucket_count() -> None:
 
 def buckets(table: PaimonTable, dt: str) -> set[int]:
     return {file.bucket for file in table.files() if file.partition["dt"] == dt}
+
+
+@pytest.mark.parametrize("what", ["append", "overwrite"])
+def test_rows_never_go_into_a_table_that_was_made_anew_while_they_were_written(tmp_path: Path, what: str) -> None:
+    location = str(tmp_path / "t")
+    PaimonTable.create(location, schema=[("id", "BIGINT")])
+
+    def replacing() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"id": [1]})
+        shutil.rmtree(location)
+        PaimonTable.create(location, schema=[("id", "BIGINT")])
+
+    some = pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64()}), replacing())
+    with pytest.raises(TableReplaced):
+        getattr(PaimonTable.load(location), what)(some)
+    assert not PaimonTable.load(location).snapshots()

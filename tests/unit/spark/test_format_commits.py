@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,17 @@ def test_a_batch_without_a_partition_is_nothing_in_append_mode_and_an_error_in_c
     assert not made.snapshots()
     with pytest.raises(errors.IdentityUnknown):
         driver.commit_batch([None], 0, {"path": made.location}, is_stream=True, overwrite=True)
+
+
+def test_a_continuous_trigger_is_refused_because_its_rows_reach_no_task(tmp_path: Path) -> None:
+    made, offsets = table(tmp_path), tmp_path / "checkpoint" / "offsets"
+    with pytest.raises(errors.UnsupportedFeature, match="continuous trigger"):
+        commit(made, [None, None])
+    offsets.mkdir(parents=True)
+    for second, fails in (('{"batchWatermarkMs":0}', False), ("", True)):
+        (offsets / "0").write_text(f'v1\n{second}\n{{"0":1}}')
+        with pytest.raises(errors.UnsupportedFeature) if fails else nullcontext():
+            commit(made, [None], checkpoint=str(offsets.parent))
 
 
 def test_each_batch_of_complete_mode_is_the_whole_table(tmp_path: Path) -> None:
