@@ -99,7 +99,7 @@ def test_a_partition_that_answers_twice_stops_the_batch(job: Job) -> None:
 def test_the_error_of_a_failed_task_goes_before_all_else(job: Job) -> None:
     result = TaskResult(messages=())
     error = errors.NullInNotNull("no", column="id", count=1)
-    assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job)) is error
+    assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job), gathered=True) is error
 
 
 def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(job: Job) -> None:
