@@ -90,8 +90,8 @@ def table_of(job: Job) -> Any:
 def test_a_partition_that_answers_twice_stops_the_batch(job: Job) -> None:
     result = TaskResult(messages=(), partition_id=3)
     table = table_of(job)
-    assert _failure([result, replace(result, partition_id=4)], table) is None
-    trouble = _failure([result, replace(result, row_bytes=1)], table)
+    assert _failure([result, replace(result, partition_id=4)], table, gathered=True) is None
+    trouble = _failure([result, replace(result, row_bytes=1)], table, gathered=True)
     assert trouble is not None
     assert trouble.context["partitions"] == (3,)
 
