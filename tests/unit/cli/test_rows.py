@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-click = pytest.importorskip("click")
+pytest.importorskip("click")
+pytest.importorskip("rich")
 
 from click.testing import CliRunner, Result  # noqa: E402
 
