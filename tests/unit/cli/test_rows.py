@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner, Result  # noqa: E402
+from click.testing import CliRunner, Result
 
-from paimon_stream import catalog  # noqa: E402
-from paimon_stream.cli.app import cli  # noqa: E402
+from paimon_stream import catalog
+from paimon_stream.cli.app import cli
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("at", "TIMESTAMP(9)"), ("price", "DECIMAL(10, 2)")]
 SECOND = 1_000_000_000
