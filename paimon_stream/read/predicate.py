@@ -1,6 +1,6 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides. An expression cannot
-be looked into. What is known of rows is told to Arrow as the guarantee of a dataset's fragment, and Arrow says in which
-fragments no row can fulfil the condition (docs/architecture.md, "Conditions")."""
+be looked into. Arrow gets what is known of rows as the guarantee of a dataset's fragment, and says in which fragments
+no row can fulfil the condition (docs/architecture.md, "Conditions")."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -252,8 +252,8 @@ class StreamWriter:
         return 0 if self._numbering is None else self._numbering.first
 
     def take_rows(self, digest: str, numbering: Numbering | None) -> None:
-        """Takes what tasks were told before `judge`: the digest of the table that they write, and where their numbers
-        begin. Called before `commit`. Raises `TableReplaced`."""
+        """Takes what tasks knew before `judge`: the digest of the table that they write, and the start of their
+        numbers. Called before `commit`. Raises `TableReplaced`."""
         if digest != self._digest:
             raise errors.TableReplaced(
                 "the table was dropped and created again while the rows were written. Nothing was published. Restart "
