@@ -160,7 +160,7 @@ def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile
     return TableFile(
         partition=partition_by_column(layout, entry.partition),
         bucket=entry.bucket,
-        path=file.external_path or f"{location}/{layout.file_of(entry)}",
+        path=layout.whole_path(location, entry),
         meta=file,
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -30,12 +29,11 @@ from paimon_stream.read.keyed import Section, buckets, sections
 from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
-from paimon_stream.read.scan import Scan, known_of, row_range
+from paimon_stream.read.scan import Scan, known_of, row_range, schemas_of
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.row_ids import ROW_ID_COLUMN, fill_row_ids
-from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import IndexFiles
 
 BATCH_ROWS: Final = 65_536
@@ -194,8 +192,7 @@ class _Reader:
         self._scan = scan
         self._columns = tuple(columns)
         self._tracked = ROW_ID_COLUMN in self._columns
-        schema, schemas = scan.schema, SchemaStore(scan.table.storage)
-        self._schema = cache(lambda id_: schema if id_ == schema.id else schemas.get(id_))
+        self._schema = schemas_of(scan)
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
         self.ahead = OpenAhead(scan.table.storage)
@@ -209,7 +206,7 @@ class _Reader:
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come from the manifest."""
-        path = entry.file.external_path or f"{self._scan.table.location}/{self._scan.table.layout.file_of(entry)}"
+        path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))

@@ -2,7 +2,7 @@
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -213,11 +213,16 @@ def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None
     return entries
 
 
+def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
+    """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+    schema, store = scan.schema, SchemaStore(scan.table.storage)
+    return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
+
+
 def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False) -> Iterator[Known]:
     """What is known of the rows in these files: their partition and the statistics of the columns that `where` reads,
     as far as these have today's type. Where rows are merged, only those of the key, but for `values`."""
-    schema, store = scan.schema, SchemaStore(scan.table.storage)
-    schema_of = cache(lambda id_: schema if id_ == schema.id else store.get(id_))
+    schema_of = schemas_of(scan)
     layout = scan.table.layout
     partition_of = cache(lambda row: tuple(zip(layout.partition_keys, layout.partition_values(row), strict=True)))
     in_parts = scan.table.options.value(opt.DATA_EVOLUTION)

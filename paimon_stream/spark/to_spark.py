@@ -20,14 +20,13 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.options.option import size
 from paimon_stream.read.keyed import buckets, sections
-from paimon_stream.read.scan import Scan
+from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
 from paimon_stream.spark.types import named, nullable_everywhere, spark_type
 from paimon_stream.storage.branch import StorageView
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.schema import SchemaStore
 
 _LOG = logging.getLogger(__name__)
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
@@ -43,7 +42,11 @@ _SETTINGS: Final = {
 def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
     """The scan as a DataFrame, whose columns may all be NULL for Spark. `native` says whether Spark's own reader reads;
     None chooses it for local files that hold rows as they are. Raises `UnsupportedFeature`."""
-    why = None if native is False else _why_not(scan)
+    groups: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
+    for one in scan.files:
+        groups[one.file.schema_id].append(one)
+    schemas = {} if native is False else {id_: schemas_of(scan)(id_) for id_ in groups}
+    why = None if native is False else _why_not(scan, schemas.values())
     if native and why is not None:
         text = f"cannot be read by Spark's own reader, because {why}. Leave native out: tasks in Python then read it."
         raise UnsupportedFeature(text, option="native").of_table(scan.table.location, subject=True)
@@ -53,7 +56,7 @@ def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
         _LOG.debug("%s is read by tasks in Python: %s", scan.table.location, why or "so it was asked")
         return _by_tasks(spark, scan)
     _LOG.debug("%s is read by Spark's own reader", scan.table.location)
-    return _by_spark(spark, scan)
+    return reduce(DataFrame.union, (_by_spark(spark, scan, schemas[id_], files) for id_, files in groups.items()))
 
 
 def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
@@ -70,19 +73,12 @@ def _rows(scan: Scan, arrow: pa.Schema, batches: Iterable[pa.RecordBatch]) -> It
             yield from rows_of_split(scan, arrow, data, CommitMessage.VERSION)
 
 
-def _by_spark(spark: SparkSession, scan: Scan) -> DataFrame:
-    groups: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
-    for one in scan.files:
-        groups[one.file.schema_id].append(one)
-    frames = []
-    for schema_id, files in groups.items():
-        sources = _sources(scan, schema_id)
-        struct = StructType([StructField(old.name, spark_type(old.type)) for _, old in sources if old is not None])
-        frame = (
-            spark.read.format("parquet").options(**_SETTINGS).schema(struct).load([_path(scan, one) for one in files])
-        )
-        frames.append(frame.select(*(_column(one, old) for one, old in sources)))
-    return reduce(DataFrame.union, frames)
+def _by_spark(spark: SparkSession, scan: Scan, written: TableSchema, files: Iterable[ManifestEntry]) -> DataFrame:
+    """The rows of files of one schema."""
+    sources = _sources(scan, written)
+    struct = StructType([StructField(old.name, spark_type(old.type)) for _, old in sources if old is not None])
+    reader = spark.read.format("parquet").options(**_SETTINGS).schema(struct)
+    return reader.load([_path(scan, one) for one in files]).select(*(_column(one, old) for one, old in sources))
 
 
 def _column(one: DataField, old: DataField | None) -> Any:
@@ -90,23 +86,19 @@ def _column(one: DataField, old: DataField | None) -> Any:
     return made.alias(one.name)
 
 
-def _sources(scan: Scan, schema_id: int) -> list[tuple[DataField, DataField | None]]:
+def _sources(scan: Scan, written: TableSchema) -> list[tuple[DataField, DataField | None]]:
     """Each wanted column with the column of files of that schema; None if they do not have it."""
-    written = {one.id: one for one in _schema(scan, schema_id).fields}
-    return [(one, written.get(one.id)) for one in scan.columns]
-
-
-def _schema(scan: Scan, schema_id: int) -> TableSchema:
-    return scan.schema if schema_id == scan.schema.id else SchemaStore(scan.table.storage).get(schema_id)
+    by_id = {one.id: one for one in written.fields}
+    return [(one, by_id.get(one.id)) for one in scan.columns]
 
 
 def _path(scan: Scan, one: ManifestEntry) -> str:
-    path = one.file.external_path or f"{scan.table.location}/{scan.table.layout.file_of(one)}"
+    path = scan.table.layout.whole_path(scan.table.location, one)
     return f"file:{path}" if path.startswith("/") else re.sub("^s3://", "s3a://", path)
 
 
-def _why_not(scan: Scan) -> str | None:
-    """Why Spark's own reader would not return the rows of the table; None if it would."""
+def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
+    """Why Spark's own reader would not return the rows of the table; None if it would. `schemas` are the files'."""
     if isinstance(scan.table.storage, StorageView):
         return "it is a branch, or has external paths"
     if scan.vectors:
@@ -122,11 +114,11 @@ def _why_not(scan: Scan) -> str | None:
         return "not all of its files are Parquet"
     if any(_GLOB.search(_path(scan, one)) or ":" in scan.table.layout.file_of(one) for one in scan.files):
         return "Spark does not take the names of its folders as they are"
-    for schema_id in {one.file.schema_id for one in scan.files}:
-        sources = _sources(scan, schema_id)
+    for written in schemas:
+        sources = _sources(scan, written)
         if all(old is None for _, old in sources):
             return "files have none of the columns"
-        names = [fold_of(False)(one.name) for one in _schema(scan, schema_id).fields]
+        names = [fold_of(False)(one.name) for one in written.fields]
         if len(set(names)) < len(names):
             return "names of columns differ in case only"
         for one, old in sources:

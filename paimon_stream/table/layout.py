@@ -199,6 +199,10 @@ class Layout:
         data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table cannot have."""
         return self.in_folder(self.bucket_folder(partition, bucket, external), name)
 
+    def whole_path(self, location: str, entry: ManifestEntry) -> str:
+        """Where the data file is, for a table at `location`. Raises `FormatError`."""
+        return entry.file.external_path or f"{location}/{self.file_of(entry)}"
+
     def file_of(self, entry: ManifestEntry) -> str:
         """The path of the data file of a manifest entry. Raises what `data_file` raises."""
         return self.data_file(entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path)
