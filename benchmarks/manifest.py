@@ -17,8 +17,13 @@ from paimon_stream.format.avro_file import blocks_of, compressor
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
-from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, decode_manifest, encode_entries, manifest_of_blocks
-from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
+from paimon_stream.format.manifest_avro import (
+    ENTRIES_PER_BLOCK,
+    MANIFEST_SCHEMA,
+    decode_manifest,
+    encode_entries,
+    manifest_of_blocks,
+)
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.read_ahead import in_groups
 

@@ -21,7 +21,7 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
-from paimon_stream.stream.identity import BatchSummary
+from paimon_stream.stream.claims import BatchSummary
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore

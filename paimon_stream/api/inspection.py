@@ -12,8 +12,7 @@ from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
-from paimon_stream.stream.claims import RegisteredWriter, registered_writers
-from paimon_stream.stream.identity import NO_SUMMARY, BatchSummary
+from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, RegisteredWriter, registered_writers
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore

@@ -5,15 +5,21 @@ from typing import Any, Final
 
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
-from paimon_stream.compact.report import CompactReport
+from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
-from paimon_stream.maintenance.branches import BranchReport, create_branch, delete_branch, read_branches
+from paimon_stream.maintenance.branches import (
+    BranchReport,
+    ForwardReport,
+    create_branch,
+    delete_branch,
+    fast_forward,
+    read_branches,
+)
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
-from paimon_stream.maintenance.fast_forward import ForwardReport, fast_forward
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files

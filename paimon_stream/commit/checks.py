@@ -1,18 +1,18 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the commit
-touches are read. The live files are read only for a commit that removes files, and for one that asks to be `checked`,
-because its messages may have been published before. The files of a fresh batch are new, and their names its own.
-"""
+Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the
+commit touches are read. The live files are read only for a commit that removes files, and for one that asks to be
+`checked`, because its messages may have been published before. The files of a fresh batch are new, and their names
+its own. `missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to
+them yet."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from paimon_stream import options as opt
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.conflicts import CommitContext
 from paimon_stream.commit.plan import Base, Changes, renumber, timed
 from paimon_stream.commit.request import CommitRequest, Fixed
@@ -21,11 +21,46 @@ from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.names import POSTPONE_BUCKET
-from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.stats import RowOrder, row_order
 from paimon_stream.runtime import Clock
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
+from paimon_stream.table.layout import Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
+
+LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
+"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner
+deletes no file that is younger than an hour."""
+
+
+def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
+    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
+    files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
+    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
+    old as the oldest data file of the same changes. Raises `StorageError`."""
+    return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
+
+
+def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
+    """Whether `missing_files` would look for any now."""
+    return any(True for _ in _added(layout, changes, clock.local_millis()))
+
+
+def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
+    """The paths of added files; with the time `now`, only of those that may be old."""
+    files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
+    times = ((one, one.file.creation_time) for one in files)
+    chosen = [one for one, at in times if now is None or at is None or abs(now - at) > LONGEST_UNCHECKED_MILLIS]
+    for entry in chosen:
+        for name in (entry.file.file_name, *entry.file.extra_files):
+            yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
+    if chosen or not files:
+        for change in changes.index:
+            if change.kind is FileKind.ADD:
+                yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
+
 
 _LOG = logging.getLogger(__name__)
 

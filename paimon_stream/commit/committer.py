@@ -13,10 +13,9 @@ from functools import partial
 from typing import Final, cast
 
 from paimon_stream import options as opt
-from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, adds_old_files, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
-from paimon_stream.commit.checks import Checker
+from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS, Checker, adds_old_files, missing_files
 from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect

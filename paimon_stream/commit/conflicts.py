@@ -14,8 +14,8 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.watched_files import KnownFiles, LiveFile
 from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.entries import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry
-from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.stats import RowOrder
 
 _SHOWN = 5
 

@@ -1,19 +1,26 @@
-"""What is known of a commit whose snapshot another engine replaced: its files, and how to commit them again.
+"""Whether another engine writes the table on a store where it may replace a snapshot of ours, and what is known of a
+commit whose snapshot it replaced: its files, and how to commit them again.
 
-The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on the storage
-when the snapshot's own file is replaced, until orphan files are removed. Nothing here writes.
-"""
+The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on the storage when
+the snapshot's own file is replaced, until orphan files are removed. Nothing here writes."""
 
+import logging
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, StorageError
+from paimon_stream.errors import CorruptMetadata, StorageError, UnsupportedTable
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, is_ours
+from paimon_stream.options import COMMIT_GUARD
+from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.location import KIND_OF, scheme_of
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +79,59 @@ def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | 
         return [entry for meta in manifests.read_list(nonce) for entry in manifests.read(meta)]
     except (CorruptMetadata, StorageError):
         return None
+
+
+_LOG = logging.getLogger(__name__)
+
+_LOOKED_AT: Final = 20
+_LATELY_MILLIS: Final = 7 * 86_400_000
+_WHERE: Final = {
+    "s3": "In this store",
+    "gcs": "In Google Cloud Storage",
+    "azure": "In an Azure account without a hierarchical namespace",
+}
+
+
+def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
+    """Looks at the last 20 snapshots up to the id `newest`, in one trip. Logs a warning if another engine
+    made one within seven days, or raises `UnsupportedTable` if `paimon-stream.commit.guard` is strict. Looks
+    at nothing where other engines publish atomically. Raises what `SnapshotStore.find` raises."""
+    if not _is_judged(table):
+        return
+    ids = range(newest, max(0, newest - _LOOKED_AT), -1)
+    found = snapshots.storage.together([partial(snapshots.find, one) for one in ids])
+    _judge(table, (one for one in found if one is not None), clock)
+
+
+def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
+    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read anyway."""
+    if latest is not None and _is_judged(table):
+        _judge(table, (latest,), clock)
+
+
+def _is_judged(table: Table) -> bool:
+    return scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
+
+
+def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
+    since = clock.now_millis() - _LATELY_MILLIS
+    other = next((one for one in found if one.time_millis >= since and not is_ours(one)), None)
+    if other is None:
+        return
+    minutes = max(0, clock.now_millis() - other.time_millis) // 60_000
+    ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    facts = (
+        f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot {other.id}, "
+        f"{ago} ago. {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so they "
+        "may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or let "
+        "only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
+    )
+    if table.options.value(COMMIT_GUARD) == "strict":
+        raise UnsupportedTable(
+            f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict.",
+            table=table.location,
+            user=other.commit_user,
+            snapshot=other.id,
+        )
+    cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
+    _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)

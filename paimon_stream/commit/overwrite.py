@@ -17,7 +17,7 @@ from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renum
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.row_order import RowOrder, row_order
+from paimon_stream.format.stats import RowOrder, row_order
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.table import Table

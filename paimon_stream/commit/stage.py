@@ -24,8 +24,7 @@ from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
-from paimon_stream.table.manifest_join import ManifestJoiner
-from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import ManifestJoiner, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 

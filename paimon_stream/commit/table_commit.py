@@ -10,10 +10,10 @@ from typing import Any
 
 from paimon_stream._version import __version__
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.added_files import missing_files
+from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
+from paimon_stream.commit.lost import guard_commit
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect

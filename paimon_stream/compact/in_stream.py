@@ -28,9 +28,8 @@ from paimon_stream.commit.overwrite import top_level
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.keyed_plan import asks
-from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units, rewriter_of
+from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units, refusal, rewriter_of
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, bucket_of, depth

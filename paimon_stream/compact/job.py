@@ -21,12 +21,10 @@ from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
-from paimon_stream.compact.compactable import check_compactable
 from paimon_stream.compact.keyed_plan import KeyedThresholds
-from paimon_stream.compact.planning import Thresholds, plan_units, rewriter_of
-from paimon_stream.compact.publish import CompactionSource
+from paimon_stream.compact.planning import Thresholds, check_compactable, plan_units, rewriter_of
+from paimon_stream.compact.publish import CompactedBucket, CompactionSource, CompactReport
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
-from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import FileIdentity, ManifestEntry

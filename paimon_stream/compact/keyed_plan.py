@@ -14,10 +14,10 @@ from paimon_stream.compact.older_rows import OlderRows, RecordExpiry
 from paimon_stream.compact.units import KeyedUnit, Merge, size_of
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.row_order import row_order
+from paimon_stream.format.stats import row_order
 from paimon_stream.format.types import DataType
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec
-from paimon_stream.read.keyed import Section, sections, with_older
+from paimon_stream.read.merged import Section, sections, with_older
 from paimon_stream.write.data_file import small_below, target_bytes
 
 _EXACT: Final = ("key", "of_group", "sum", "last_value")

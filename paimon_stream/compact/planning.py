@@ -1,6 +1,7 @@
-"""Plans a compaction of a table's live files, and finds what carries the units out. Without buckets, the small files of
-a partition are packed into units (compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit has
-neighbours (§3.1). Plans depend on their input only."""
+"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and
+finds what carries the units out. Without buckets, the small files of a partition are packed into units
+(compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on
+their input only."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,21 +9,74 @@ from itertools import chain
 from typing import Final
 
 from paimon_stream import options as opt
-from paimon_stream.compact.compactable import check_indexes
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.older_rows import RecordExpiry
 from paimon_stream.compact.rewrite import Distributor, KeyedRewriter, Rewriter
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, WaitingUnit, bucket_of, size_of
 from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import HASH, ManifestEntry
+from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.read.keyed import buckets
+from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, LOOKUP_REMOTE_FILES
+from paimon_stream.options.option import Option
+from paimon_stream.read.merged import buckets
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.data_file import small_below, target_bytes
+
+_REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
+    (CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
+    (CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
+    (LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
+)
+"""Options of tables that are not compacted, and whether they matter only with a primary key."""
+
+
+def check_compactable(table: Table) -> None:
+    """Raises `UnsupportedFeature` for a table that this release does not compact, and what
+    `check_table_kind` raises. Nothing is read."""
+    for option, only_keyed, why in _REFUSED:
+        if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
+            value = table.options[option.key]
+            raise UnsupportedFeature(
+                f"has {option.key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
+                option=option.key,
+                value=value,
+            ).of_table(table.location, subject=True)
+    check_table_kind(table)
+
+
+def refusal(table: Table) -> UnsupportedFeature | None:
+    """Why this release does not compact the table. None if it does."""
+    try:
+        check_compactable(table)
+    except UnsupportedFeature as why:
+        return why
+    return None
+
+
+def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
+    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the compacted files, and what
+    reading its index manifest raises."""
+    if snapshot is None or snapshot.index_manifest is None:
+        return
+    for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
+        if one.file.index_type not in (VECTORS_INDEX, HASH):
+            raise UnsupportedFeature(
+                f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
+                f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
+                "that are gone. Compact the table with the engine that made the index, or drop the index there.",
+                table=table.location,
+                snapshot=snapshot.id,
+                index=one.file.index_type,
+            )
+
 
 _MILLIS_OF_HOUR: Final = 3_600_000
 _FULL_LEAST: Final = 3

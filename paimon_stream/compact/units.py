@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, ManifestEntry
 from paimon_stream.merge.rows import Comparison
-from paimon_stream.read.keyed import Section
+from paimon_stream.read.merged import Section
 
 Bucket = tuple[bytes, int, int]
 """The partition as a serialized row, the bucket, and the bucket count of its files."""

@@ -12,7 +12,7 @@ from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, IndexManifestEntry
 from paimon_stream.format.file_rows import index_file_of, index_values
 from paimon_stream.format.json_text import in_words
-from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
+from paimon_stream.format.manifest_avro import INDEX_MANIFEST_SCHEMA
 
 DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that record which rows of data files are deleted."""

@@ -16,9 +16,8 @@ from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, Ma
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance import needed
-from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.expiring import ExpiringNotes, Remover
 from paimon_stream.maintenance.pins import read_pins
-from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, parents

@@ -17,8 +17,7 @@ from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.table.layout import NameSource
-from paimon_stream.table.manifest_join import ManifestJoiner
-from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import ManifestJoiner, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -20,10 +20,16 @@ from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.maintenance import verify_history
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import check_levels, check_live_keys, check_row_ids
+from paimon_stream.maintenance.verify_newest import (
+    check_hash_index,
+    check_index,
+    check_levels,
+    check_live_keys,
+    check_row_ids,
+    check_statistics,
+)
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent

@@ -10,11 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
-from paimon_stream.merge.functions import DELETE, INSERT, RETRACTABLE, ColumnRule
-from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, KeyRuns, RowActions, picked
+from paimon_stream.merge.key_runs import (
+    ADD,
+    OUT_OF_ORDER,
+    RETRACT,
+    SET,
+    SKIP,
+    Flags,
+    Ints,
+    KeyRuns,
+    Part,
+    RowActions,
+    picked,
+    ranks,
+)
 from paimon_stream.merge.lists import collected, joined, maps_merged
-from paimon_stream.merge.order import Flags, Ints, Part, ranks
-from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+from paimon_stream.merge.spec import DELETE, INSERT, KIND, RETRACTABLE, SEQUENCE, ColumnRule, MergeSpec
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18

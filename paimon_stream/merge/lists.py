@@ -9,8 +9,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.merge.key_runs import OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
-from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
+from paimon_stream.merge.key_runs import (
+    OUT_OF_ORDER,
+    RETRACT,
+    SET,
+    SKIP,
+    Flags,
+    Ints,
+    RowActions,
+    nulls,
+    ranks,
+    run_starts,
+)
 
 # -- texts ------------------------------------------------------------------------------------------
 

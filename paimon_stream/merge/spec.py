@@ -9,8 +9,57 @@ from typing import Final
 from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, parse_type
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+
+FUNCTIONS: Final = (
+    "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
+    "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
+)  # fmt: skip
+"""The functions by the names that they have in Java."""
+
+RETRACTABLE: Final = frozenset(
+    {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"} | {"merge_map"}
+)
+"""Functions that can process a -U or -D row. The others refuse it."""
+
+_NUMERIC: Final = {
+    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
+    TypeRoot.DECIMAL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRule:
+    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but NULL replaces the one
+    before it) or `of_group` (the value of the row that the sequence group chooses). `group` is the position of the
+    column's group, if it has one."""
+
+    function: str
+    ignore_retract: bool = False
+    distinct: bool = False
+    delimiter: str = ","
+    group: int | None = None
+
+
+def fits(function: str, type_: DataType) -> bool:
+    """Whether the function accepts values of that type."""
+    match function:
+        case "sum" | "product":
+            return type_.root in _NUMERIC
+        case "max" | "min":
+            return not type_.is_nested and type_.root is not TypeRoot.BOOLEAN
+        case "bool_and" | "bool_or":
+            return type_.root is TypeRoot.BOOLEAN
+        case "listagg":
+            return type_.root is TypeRoot.VARCHAR and type_.precision == MAX_LENGTH
+        case "collect":
+            return type_.root is TypeRoot.ARRAY
+        case "merge_map":
+            return type_.root is TypeRoot.MAP
+    return True
+
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
 """The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is newer."""

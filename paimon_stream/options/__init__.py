@@ -2,13 +2,13 @@
 from that). Table options keep Paimon's keys and defaults; a sink may override those in the table's schema for its own
 writes. Sink options start with `paimon-stream.`. Everything else reads options through `Options`."""
 
-from paimon_stream.options.arguments import LONG as LONG
-from paimon_stream.options.arguments import Arguments as Arguments
-from paimon_stream.options.arguments import integer_of as integer_of
+from paimon_stream.options.checks import LONG as LONG
+from paimon_stream.options.checks import Arguments as Arguments
 from paimon_stream.options.checks import check_sink_options as check_sink_options
 from paimon_stream.options.checks import check_table_options as check_table_options
 from paimon_stream.options.checks import compaction_options as compaction_options
 from paimon_stream.options.checks import did_you_mean as did_you_mean
+from paimon_stream.options.checks import integer_of as integer_of
 from paimon_stream.options.checks import sink_options as sink_options
 from paimon_stream.options.checks import store_options as store_options
 from paimon_stream.options.checks import table_options as table_options

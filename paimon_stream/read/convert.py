@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from paimon_stream.errors import PLACES, FormatError, InvalidData, UnsupportedFeature
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.merge.order import nulls
+from paimon_stream.merge.key_runs import nulls
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow type."""

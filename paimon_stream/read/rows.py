@@ -25,8 +25,17 @@ from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, Me
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
-from paimon_stream.read.keyed import Section, buckets, sections
-from paimon_stream.read.merged import Piece, ReadFile, levels_of, merged_batches, reading_order, windows
+from paimon_stream.read.merged import (
+    Piece,
+    ReadFile,
+    Section,
+    buckets,
+    levels_of,
+    merged_batches,
+    reading_order,
+    sections,
+    windows,
+)
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan, known_of, row_range, schemas_of

@@ -19,7 +19,7 @@ from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
 from paimon_stream.table.table import Table
-from paimon_stream.write.result import TaskResult
+from paimon_stream.write.task import TaskResult
 
 _LEAST_UNITS: Final = 3
 _LEAST_BYTES: Final = 256 * 2**20

@@ -34,14 +34,14 @@ from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
-from paimon_stream.stream.identity import BatchSummary
+from paimon_stream.stream.claims import BatchSummary
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
+from paimon_stream.write.task import TaskFailure, TaskResult, decode_result
 
 _LOG = logging.getLogger(__name__)
 

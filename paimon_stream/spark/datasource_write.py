@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from paimon_stream.errors import IdentityUnknown
 from paimon_stream.extras import require
 from paimon_stream.spark.tasks import WriteTask, settle
-from paimon_stream.write.result import encode_result
+from paimon_stream.write.task import encode_result
 
 _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 """Local properties of Spark that name query, run and batch of a task."""

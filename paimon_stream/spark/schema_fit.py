@@ -15,7 +15,7 @@ from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type
-from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
+from paimon_stream.table.schema_change import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Merge, Table, check_grown
 from paimon_stream.write.row_kinds import Operations
 

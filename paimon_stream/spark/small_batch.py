@@ -26,8 +26,8 @@ from paimon_stream.spark.types import named
 from paimon_stream.spark.write_job import spec_of, task_attempts, written_by
 from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.row_kinds import Operations
+from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestE
 from paimon_stream.format.types import DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
-from paimon_stream.read.keyed import buckets
+from paimon_stream.read.merged import buckets
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import Scan, row_range
 from paimon_stream.table.vectors import Vector

@@ -18,10 +18,9 @@ from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.shuffle_packets import pack, unpack
-from paimon_stream.write.task import WriteSpec, write_task
+from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, encode_result, write_task
 
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""

@@ -19,7 +19,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.options.option import size
-from paimon_stream.read.keyed import buckets, sections
+from paimon_stream.read.merged import buckets, sections
 from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow

@@ -27,9 +27,8 @@ from paimon_stream.spark.tasks import ANSWER, NUMBERS, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table, evolve
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
-from paimon_stream.write.task import WriteSpec, with_total
+from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, decode_result, with_total
 
 _PACKED_BYTES: Final = 128 * 2**20
 """Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as much."""

@@ -13,8 +13,7 @@ from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import registered_writers
-from paimon_stream.stream.identity import BatchSummary, WriterIdentity
+from paimon_stream.stream.claims import BatchSummary, WriterIdentity, registered_writers
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paimon_stream import errors
-from paimon_stream.commit.added_files import missing_files
+from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paimon_stream import options as opt
-from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.in_stream import compacts
+from paimon_stream.compact.planning import refusal
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict

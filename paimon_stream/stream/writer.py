@@ -10,7 +10,7 @@ from typing import cast
 
 from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.guard import guard_stream
+from paimon_stream.commit.lost import guard_stream
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.plan import Base, Changes
@@ -28,11 +28,17 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.claims import Claims, RunFence
+from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import gather, journal_since, judge
-from paimon_stream.stream.identity import BatchSummary, WriterIdentity
-from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
+from paimon_stream.stream.evidence import (
+    Memory,
+    gather,
+    journal_since,
+    judge,
+    judge_next,
+    require_unpublished,
+    superseded,
+)
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors

@@ -17,8 +17,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_schema import own_elements
-from paimon_stream.write.file_stats import RowStats
+from paimon_stream.write.file_stats import RowStats, own_elements
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10

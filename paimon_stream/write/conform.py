@@ -16,7 +16,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import MISSING_COLUMNS
 from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
-from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.file_stats import file_schema
 
 _WORDS: Final = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),

@@ -16,10 +16,9 @@ from paimon_stream.options import COMPACTION_SMALL_RATIO, DATA_FILE_PREFIX, FILE
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.external import external_path
-from paimon_stream.table.external_paths import ExternalPaths
+from paimon_stream.table.layout import ExternalPaths
 from paimon_stream.write.avro_data import AvroSettings
-from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.file_stats import StatsPlan
+from paimon_stream.write.file_stats import StatsPlan, file_schema
 from paimon_stream.write.orc_file import OrcSettings
 from paimon_stream.write.output import FileSettings, FileWriter
 from paimon_stream.write.parquet_file import ParquetSettings

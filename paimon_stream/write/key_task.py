@@ -16,10 +16,9 @@ from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import BUCKET, CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
-from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, split
 from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
-from paimon_stream.write.task import NewFiles, Task, WriteSpec
+from paimon_stream.write.task import NewFiles, Task, TaskResult, WriteSpec
 
 _PIECE_BYTES: Final = 64 * 2**20
 

@@ -19,14 +19,12 @@ from paimon_stream.format.file_format import FileFormat, file_format, waiting_fo
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
-from paimon_stream.merge.functions import DELETE, UPDATE_BEFORE
-from paimon_stream.merge.order import flat
-from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
+from paimon_stream.merge.key_runs import flat
+from paimon_stream.merge.spec import DELETE, KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN, UPDATE_BEFORE
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings, file_settings
-from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.file_stats import StatsPlan
+from paimon_stream.write.file_stats import StatsPlan, file_schema
 from paimon_stream.write.output import FileWriter
 
 _KEY_PREFIX: Final = "_KEY_"

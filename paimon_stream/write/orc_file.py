@@ -18,8 +18,7 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import one_of, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_schema import leaf_columns, with_leaves
-from paimon_stream.write.file_stats import RowStats
+from paimon_stream.write.file_stats import RowStats, leaf_columns, with_leaves
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option, worth_a_dictionary
 
 _STRIPE_BYTES: Final = 64 * 2**20

@@ -15,7 +15,7 @@ from paimon_stream.format.file_format import FileFormat
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_schema import leaf_columns
+from paimon_stream.write.file_stats import leaf_columns
 
 _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096

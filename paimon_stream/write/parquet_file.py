@@ -22,8 +22,7 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
-from paimon_stream.write.file_stats import RowStats, merged
+from paimon_stream.write.file_stats import RowStats, file_schema, leaf_types, merged, with_leaves
 from paimon_stream.write.output import Dictionaries, FileSettings, FileWriter, file_suffix, format_option
 
 _LEVEL: Final = "parquet.compression.codec.zstd.level"

@@ -12,8 +12,18 @@ import pyarrow.compute as pc
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.merge.functions import DELETE, INSERT, RETRACTABLE, UPDATE_AFTER, UPDATE_BEFORE, ColumnRule
-from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
+from paimon_stream.merge.spec import (
+    AGGREGATION,
+    DELETE,
+    FIRST_ROW,
+    INSERT,
+    PARTIAL_UPDATE,
+    RETRACTABLE,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    ColumnRule,
+    MergeSpec,
+)
 from paimon_stream.options import IGNORE_UPDATE_BEFORE, OPERATION_COLUMN, OPERATION_MAPPING, ROWKIND_FIELD, Options
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}

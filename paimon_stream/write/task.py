@@ -1,7 +1,10 @@
 """What one Spark task does: it takes rows, writes data files, and returns their commit messages. It never lists the
-table or commits. It deletes only its own files, when it fails, because then nothing refers to them yet."""
+table or commits. It deletes only its own files, when it fails, because then nothing refers to them yet.
+Its result goes to the driver as versioned, typed bytes, never pickled, so both may run different releases."""
 
+import json
 import logging
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -10,9 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.errors import InvalidData, StorageError
+from paimon_stream.errors import FormatError, InvalidData, PaimonStreamError, StorageError, UnknownVersion, by_name
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
+from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.runtime import Runtime, system
@@ -22,8 +26,78 @@ from paimon_stream.table.message_files import remove_files
 from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.dynamic_buckets import Assigner
-from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import UNAWARE, Group, GroupIds, Router, split
+
+_MAGIC: Final = b"PSTR"
+_VERSION: Final = 2
+_RESULT: Final = 0
+_FAILURE: Final = 1
+_HEAD: Final = struct.Struct(">4sBBiq")
+_COUNTS: Final = struct.Struct(">qqii")
+_ROW_BYTES: Final = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What a task wrote. `row_bytes` is the mean Arrow size of a row in the batch where it is largest; 0 if unknown."""
+
+    messages: tuple[CommitMessage, ...]
+    row_bytes: int = 0
+    partition_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailure:
+    """The error with which a task failed, for the driver to raise. The task has removed its files itself."""
+
+    error: PaimonStreamError
+    partition_id: int = 0
+
+
+def encode_result(result: TaskResult | TaskFailure) -> bytes:
+    """The bytes of a result or a failure. Context values that JSON cannot represent are sent as text."""
+    match result:
+        case TaskResult():
+            counts = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
+            body = counts + _ROW_BYTES.pack(result.row_bytes) + CommitMessage.serialize_all(result.messages)
+            kind = _RESULT
+        case TaskFailure(error=error):
+            fields = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
+            body = json.dumps(fields, default=str).encode()
+            kind = _FAILURE
+    return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, 0) + body
+
+
+def decode_result(data: bytes) -> TaskResult | TaskFailure:
+    """The result or failure that `encode_result` encoded; an unknown class of error becomes `PaimonStreamError`. Raises
+    `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
+    if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+        raise FormatError(
+            f"These {len(data)} bytes are not the result of a write task. Install the same release of "
+            "paimon-stream on the driver and the executors."
+        )
+    _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
+    if version > _VERSION or kind not in (_RESULT, _FAILURE):
+        raise UnknownVersion(
+            f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
+            "Upgrade paimon-stream on the driver.",
+            version=version,
+        )
+    try:
+        if kind == _FAILURE:
+            fields = json.loads(data[_HEAD.size :])
+            error = by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])
+            return TaskFailure(error=error, partition_id=partition_id)
+        *_, message_version = _COUNTS.unpack_from(data, _HEAD.size)
+        end, row_bytes = _HEAD.size + _COUNTS.size, 0
+        if version > 1:
+            (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
+            end += _ROW_BYTES.size
+    except BROKEN:
+        raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
+    messages = CommitMessage.deserialize_all(data[end:], message_version)
+    return TaskResult(messages=tuple(messages), row_bytes=row_bytes, partition_id=partition_id)
+
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.write import cast_scalar
-from paimon_stream.write.result import TaskResult
-from paimon_stream.write.task import WriteSpec, write_task
+from paimon_stream.write.task import TaskResult, WriteSpec, write_task
 
 NAN = float("nan")
 UTC = dt.timezone.utc

@@ -20,7 +20,7 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.schema_merge import merge_columns, wider
+from paimon_stream.table.schema_change import merge_columns, wider
 from paimon_stream.table.table import Merge, evolve, load_table
 from tests.kits.tables import append
 

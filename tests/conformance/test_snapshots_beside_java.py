@@ -15,7 +15,7 @@ from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
-from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
+from paimon_stream.format.manifest_avro import INDEX_MANIFEST_SCHEMA
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.manifests import ManifestStore
 from tests.kits.tables import append

@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.golden.casekit import load, model, require_same

@@ -16,11 +16,11 @@ from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Fresh, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.schema_merge import merge_columns
+from paimon_stream.table.schema_change import merge_columns
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Merge, create_table, evolve, load_table
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment

@@ -13,12 +13,12 @@ import pyarrow as pa
 from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import TableFile, table_file
 from paimon_stream.compact.job import compact
-from paimon_stream.compact.report import CompactReport
+from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.merge.spec import KIND, SEQUENCE
 from paimon_stream.options import Options
-from paimon_stream.read.keyed import Section
+from paimon_stream.read.merged import Section
 from paimon_stream.read.rows import section_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated, system

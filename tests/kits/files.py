@@ -14,8 +14,7 @@ from paimon_stream.format.schema_json import TableSchema, decode_schema
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.write.result import TaskResult
-from paimon_stream.write.task import WriteSpec, write_task
+from paimon_stream.write.task import TaskResult, WriteSpec, write_task
 
 Row = tuple[Any, ...]
 Columns = list[tuple[str, str]]

@@ -17,8 +17,7 @@ from paimon_stream.merge.spec import KIND
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.result import TaskResult
-from paimon_stream.write.task import WriteSpec
+from paimon_stream.write.task import TaskResult, WriteSpec
 from tests.kits.tables import batch_of
 
 Row = Mapping[str, Any]

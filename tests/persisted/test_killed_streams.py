@@ -19,7 +19,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.keyed import write_changes

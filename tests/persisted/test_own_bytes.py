@@ -13,8 +13,7 @@ import pytest
 
 from paimon_stream.format.snapshot_json import Marks
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import Claims, RegisteredWriter
-from paimon_stream.stream.identity import BatchSummary
+from paimon_stream.stream.claims import BatchSummary, Claims, RegisteredWriter
 from paimon_stream.table.journal import Journal
 from tests.persisted import values
 from tests.persisted.archive import own_files, releases, stored_own_files

@@ -15,8 +15,7 @@ from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.identity import BatchSummary, WriterIdentity
+from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity
 from paimon_stream.table.journal import Journal
 
 MILLIS: Final = 1_700_000_000_000

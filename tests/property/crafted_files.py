@@ -25,8 +25,13 @@ from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry, Sim
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.json_text import encode_checksummed
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, entries_bytes
-from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA, MANIFEST_SCHEMA
+from paimon_stream.format.manifest_avro import (
+    INDEX_MANIFEST_SCHEMA,
+    MANIFEST_SCHEMA,
+    decode_manifest,
+    decode_manifest_list,
+    entries_bytes,
+)
 from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot

@@ -36,9 +36,8 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS, decode_index_m
 from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.json_text import encode_checksummed, parse_json
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
-from paimon_stream.format.row_order import row_order
 from paimon_stream.format.snapshot_json import Marks, decode_snapshot, encode_snapshot
-from paimon_stream.format.stats import decode_stats, partition_bounds, schema_of_statistics
+from paimon_stream.format.stats import decode_stats, partition_bounds, row_order, schema_of_statistics
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
 from paimon_stream.maintenance.consumers import consumers
@@ -47,15 +46,14 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import registered_writers
-from paimon_stream.stream.identity import BatchSummary
-from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
+from paimon_stream.stream.claims import BatchSummary, registered_writers
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.table.vectors import hashes_of, index_file, read_index_file
+from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 from tests.kits.fuzzing import PATH, TESTS, Decoder, golden_files, never, of_bytes, of_file
 
 # -- JSON -----------------------------------------------------------------------------------------------

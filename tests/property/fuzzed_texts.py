@@ -28,7 +28,7 @@ from paimon_stream.storage import location as locations
 from paimon_stream.storage.store_errors import failure_of
 from paimon_stream.storage.store_sources import settings_of
 from paimon_stream.storage.uri import open_storage
-from paimon_stream.table.external_paths import external_roots
+from paimon_stream.table.layout import external_roots
 from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text
 from tests.property.fuzzed_metadata import KEY_FIELDS, KEY_TYPES, KEYS, PARTITION

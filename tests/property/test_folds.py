@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import FUNCTIONS, RETRACTABLE, ColumnRule
 from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, KeyRuns, RowActions
 from paimon_stream.merge.lists import equals
+from paimon_stream.merge.spec import FUNCTIONS, RETRACTABLE, ColumnRule
 from tests.kits.merging import WIDE, Refused, fold_steps
 from tests.kits.seeds import examples
 

@@ -18,9 +18,8 @@ from paimon_stream.errors import CorruptMetadata, PaimonStreamError, UnknownVers
 from paimon_stream.format.avro_file import AvroBlock, encode_file
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
+from paimon_stream.format.manifest_avro import MANIFEST_SCHEMA, decode_manifest, read_manifest
 from paimon_stream.format.manifest_rows import PATHS, read_entries
-from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.kits.avro_files import read_file
 from tests.kits.commits import data_file
 from tests.kits.manifests import encode_manifest

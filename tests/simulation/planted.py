@@ -13,7 +13,7 @@ from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.bundle import Bundle
-from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, recommit, writer
+from paimon_stream.stream import dead_attempts, evidence, ledger, recommit, writer
 from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
@@ -110,7 +110,7 @@ def others_are_overlooked(patch: Patch) -> None:
 
 @bug("A run does not notice that its last snapshot was replaced or rolled back.", "rollback", seed=2)
 def a_lost_commit_is_followed(patch: Patch) -> None:
-    patch.setattr(later_batches, "_is_remembered_rightly", lambda *given: True)
+    patch.setattr(evidence, "_is_remembered_rightly", lambda *given: True)
     patch.setattr(committer, "require_lineage", lambda *given: None)
 
 
@@ -157,7 +157,7 @@ def the_fence_forgets_earlier_runs(patch: Patch) -> None:
     newcomers=True,
 )
 def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
-    patch.setattr(later_batches, "is_held", lambda *given: True)
+    patch.setattr(evidence, "is_held", lambda *given: True)
     patch.setattr(Claims, "holds", lambda self: True)
 
 

@@ -25,10 +25,10 @@ from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
 from paimon_stream.maintenance import delete_rows
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
-from paimon_stream.read.keyed import Section
+from paimon_stream.read.merged import Section
 from paimon_stream.read.rows import deleted_rows
 from paimon_stream.read.scan import Scan
-from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.file_stats import file_schema
 from paimon_stream.write.key_value import KeyValueSettings
 from tests.kits.commits import FIELDS, data_file
 

@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.compact.job import compact
-from paimon_stream.compact.report import CompactReport
+from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import NotFound
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.spark.compaction import SparkExecutors, pays

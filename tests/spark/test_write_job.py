@@ -16,8 +16,7 @@ from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.write_job import _failure, attempts_of
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from paimon_stream.write.result import TaskFailure, TaskResult
-from paimon_stream.write.task import WriteSpec
+from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec
 from tests.kits.spark_jobs import Job
 
 UTC = datetime.timezone.utc

@@ -26,7 +26,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter

@@ -36,7 +36,7 @@ from paimon_stream.cli.output import Answer, Listing, show
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.identity import BatchSummary
+from paimon_stream.stream.claims import BatchSummary
 from tests.kits import waiting as kit
 from tests.kits.commits import Bench
 from tests.kits.rivals import Replacing

@@ -21,8 +21,8 @@ from paimon_stream.format.entries import (
     IndexManifestEntry,
     ManifestEntry,
 )
-from paimon_stream.format.row_order import row_order
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotId
+from paimon_stream.format.stats import row_order
 from paimon_stream.format.types import parse_type
 from tests.kits.commits import data_file
 

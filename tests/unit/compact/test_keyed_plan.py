@@ -16,10 +16,9 @@ from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.types import parse_type
-from paimon_stream.merge.functions import ColumnRule
-from paimon_stream.merge.spec import MergeSpec
+from paimon_stream.merge.spec import ColumnRule, MergeSpec
 from paimon_stream.options import Options
-from paimon_stream.read.keyed import sections
+from paimon_stream.read.merged import sections
 from tests.kits.commits import data_file
 
 PLANS = json.loads((Path(__file__).parents[2] / "golden" / "compaction" / "plans.json").read_text())

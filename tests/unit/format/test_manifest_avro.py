@@ -15,12 +15,13 @@ from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import (
+    MANIFEST_LIST_SCHEMA,
+    MANIFEST_SCHEMA,
     decode_manifest,
     decode_manifest_list,
     encode_manifest_list,
     entries_bytes,
 )
-from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from tests.kits.avro_files import read_file
 from tests.kits.manifests import encode_manifest
 

@@ -10,7 +10,7 @@ import pytest
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.row_order import row_order
+from paimon_stream.format.stats import row_order
 from paimon_stream.format.types import parse_type
 
 NAN = float("nan")

@@ -12,8 +12,7 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, InvalidOption, NotFound
-from paimon_stream.maintenance.branches import create_branch, delete_branch, read_branches
-from paimon_stream.maintenance.fast_forward import fast_forward
+from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward, read_branches
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS
+from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (

@@ -15,7 +15,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.commits import METRICS, PARTS, CommitMetrics, Histogram
 from paimon_stream.metrics.log import LOGGER_NAME, Reporter, log_report, report_to_all
-from paimon_stream.stream.identity import BatchSummary
+from paimon_stream.stream.claims import BatchSummary
 from tests.kits.commits import Bench, data_file
 
 REPORT = CommitReport(

@@ -19,8 +19,7 @@ from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 from paimon_stream.read import merged
-from paimon_stream.read.keyed import sections, with_older
-from paimon_stream.read.merged import merged_batches, windows
+from paimon_stream.read.merged import merged_batches, sections, windows, with_older
 
 INT, STRING = parse_type("INT NOT NULL"), parse_type("STRING NOT NULL")
 COLUMNS = [("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("v", "BIGINT"), ("s", "STRING"), ("l", "ARRAY<INT>")]

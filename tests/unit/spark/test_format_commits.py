@@ -22,7 +22,7 @@ from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.datasource_write import Answer, Plan
-from paimon_stream.write.result import encode_result
+from paimon_stream.write.task import encode_result
 
 COLUMNS = st.StructType().add("id", "long").add("v", "string")
 STREAM = {"is_stream": True, "overwrite": False}

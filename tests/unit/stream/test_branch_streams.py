@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.errors import NotFound, PaimonStreamError, TableRolledBack
-from paimon_stream.maintenance.branches import create_branch, delete_branch
+from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
-from paimon_stream.maintenance.fast_forward import fast_forward
 from paimon_stream.maintenance.needed import refuse_missing
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import Storage

@@ -18,7 +18,7 @@ from paimon_stream.errors import IndexConflict, UnsupportedFeature
 from paimon_stream.maintenance import rebuild_index
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import Fresh, Reuse
 from paimon_stream.stream.lost_batches import listed_batch
 from paimon_stream.stream.writer import Batch, StreamWriter

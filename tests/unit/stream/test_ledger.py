@@ -35,9 +35,8 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import RegisteredWriter
-from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.later_batches import Memory, judge_next
+from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity
+from paimon_stream.stream.evidence import Memory, judge_next
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore

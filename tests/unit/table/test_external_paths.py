@@ -22,8 +22,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.external import external_path
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.uri import open_folder
-from paimon_stream.table.external_paths import ExternalPaths
-from paimon_stream.table.layout import Layout
+from paimon_stream.table.layout import ExternalPaths, Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table
 from tests.kits.commits import data_file

@@ -19,7 +19,7 @@ from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import NameSource, manifest_path
-from paimon_stream.table.manifest_join import ManifestJoiner
+from paimon_stream.table.manifest_merge import ManifestJoiner
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.avro_files import read_file

@@ -13,7 +13,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.schema_merge import Mode, merge_columns
+from paimon_stream.table.schema_change import Mode, merge_columns
 from paimon_stream.table.table import Table, create_table, evolve, load_table
 
 

@@ -12,7 +12,7 @@ from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverf
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.write.conform import ColumnPlan
-from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.file_stats import file_schema
 
 
 def table(sql: str, default: str | None = None) -> TableSchema:

@@ -11,7 +11,7 @@ import pytest
 from paimon_stream.errors import ROWS, FormatError, NoSpace, NullInNotNull, PaimonStreamError, UnknownVersion
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 
 FILE = DataFileMeta(
     file_name="data-x-0.parquet",

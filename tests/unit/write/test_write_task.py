@@ -41,8 +41,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.write.output import Dictionaries, worth_a_dictionary
-from paimon_stream.write.result import TaskResult
-from paimon_stream.write.task import WriteSpec, write_task
+from paimon_stream.write.task import TaskResult, WriteSpec, write_task
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("p", "STRING"), ("x", "DOUBLE"))
@@ -483,7 +482,7 @@ def test_a_task_imports_neither_spark_nor_pandas_nor_avro() -> None:
         "import json, sys, types, pyarrow\n"
         "package = sys.modules['paimon_stream'] = types.ModuleType('paimon_stream')\n"
         "package.__path__ = [sys.argv[1]]\n"
-        "import paimon_stream.write.task, paimon_stream.write.result\n"
+        "import paimon_stream.write.task, paimon_stream.write.task\n"
         "print(json.dumps({name.partition('.')[0]: True for name in sys.modules}))"
     )
     found = in_child(code, str(Path(paimon_stream.__file__).parent))
