@@ -24,6 +24,7 @@ from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult
+from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, in_several, index_file, read_index_file
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -31,7 +32,6 @@ from paimon_stream.table.message_files import remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import NO_HASHES, Hashes, hashes_of, in_several, index_file, read_index_file
 from paimon_stream.write.bucket import key_hashes
 
 

@@ -28,9 +28,9 @@ from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import Hashes
 
 _POOL: Final = 64
 _AT_ONCE: Final = 4096

@@ -26,6 +26,7 @@ from paimon_stream.options import DATA_EVOLUTION, DELETION_VECTORS, MERGE_ENGINE
 from paimon_stream.read.merged import buckets, sections
 from paimon_stream.read.rows import deleted_rows, section_batches
 from paimon_stream.read.scan import plan_scan
+from paimon_stream.table.hash_index import Hashes, hashes_of, in_several, read_index_file
 from paimon_stream.table.layout import manifest_path, statistics_path
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -33,7 +34,6 @@ from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import Hashes, hashes_of, in_several, read_index_file
 
 
 def check_levels(table: Table, found: Findings) -> None:

@@ -24,10 +24,10 @@ from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, convert
 from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.reports import Progress
+from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import NO_HASHES, Hashes
 from paimon_stream.write.bucket import assign_buckets, key_hashes
 from paimon_stream.write.file_stats import column_bounds, merged
 

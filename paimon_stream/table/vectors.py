@@ -1,18 +1,13 @@
-"""The index files of a snapshot: deletion vectors, and hash indexes of dynamic buckets (table-kinds.md §1, §2.1)."""
+"""Where the deletion vectors of a snapshot are (table-kinds.md §1)."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
-from paimon_stream.format.entries import HASH, DeletionRange, IndexFileMeta, IndexManifestEntry
+from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.format.entries import DeletionRange, IndexManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table
 
@@ -84,43 +79,3 @@ class IndexFiles:
 
     def _relative(self, entry: IndexManifestEntry) -> str:
         return self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
-
-
-Hashes = npt.NDArray[np.int32]
-
-NO_HASHES: Final = np.zeros(0, np.int32)
-
-
-def index_file(name: str, content: bytes) -> IndexFileMeta:
-    """The entry of an index file with this content: hashes, four bytes each."""
-    return IndexFileMeta(index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4)
-
-
-def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
-    """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
-    has another size than its entry says, and `StorageError`."""
-    path = layout.index_file(partition, bucket, file)
-    try:
-        data: bytes | None = storage.read(path)
-    except NotFound:
-        data = None
-    if data is None or not len(data) == file.file_size == 4 * file.row_count:
-        raise CorruptMetadata(
-            f"{storage.location}/{path} {'is missing' if data is None else f'has {len(data):,} bytes'}; its entry says "
-            f"{file.file_size:,} bytes and {file.row_count:,} hashes. It is the hash index of bucket {bucket}: without "
-            "it, keys would be written a second time. Nothing was written. Run `paimon-stream rebuild-index`, which "
-            "makes the index anew from the table's files.",
-            path=path,
-        )
-    return data
-
-
-def hashes_of(data: bytes) -> Hashes:
-    """The hashes in an index file."""
-    return np.frombuffer(data, ">i4").astype(np.int32)
-
-
-def in_several(buckets: Iterable[Hashes]) -> Hashes:
-    """The hashes that more than one bucket has."""
-    every = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
-    return np.unique(every[1:][every[1:] == every[:-1]])

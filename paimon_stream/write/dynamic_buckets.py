@@ -13,8 +13,8 @@ from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeat
 from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.options import DYNAMIC_MAX_BUCKETS, DYNAMIC_TARGET_ROWS, Options
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.hash_index import Hashes, index_file, read_index_file
 from paimon_stream.table.layout import Layout
-from paimon_stream.table.vectors import Hashes, index_file, read_index_file
 
 Numbers = npt.NDArray[np.int32]
 Pairs = npt.NDArray[np.int64]

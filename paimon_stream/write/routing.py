@@ -17,7 +17,7 @@ from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET, partition_
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
-from paimon_stream.table.vectors import Hashes
+from paimon_stream.table.hash_index import Hashes
 from paimon_stream.write.bucket import assign_buckets, key_hashes
 from paimon_stream.write.dynamic_buckets import MOST_BUCKETS, Assigner
 

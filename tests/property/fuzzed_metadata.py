@@ -47,12 +47,12 @@ from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, registered_writers
+from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.vectors import hashes_of, index_file, read_index_file
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 from tests.kits.fuzzing import PATH, TESTS, Decoder, golden_files, never, of_bytes, of_file
 

@@ -15,8 +15,8 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId,
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import Options
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.hash_index import index_file
 from paimon_stream.table.layout import Layout, manifest_path, snapshot_path
-from paimon_stream.table.vectors import index_file
 from paimon_stream.write import dynamic_buckets
 from paimon_stream.write.dynamic_buckets import Assigner
 
