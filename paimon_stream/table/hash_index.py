@@ -1,0 +1,51 @@
+"""The files of the hash index of a table with dynamic buckets (table-kinds.md §2.1)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import HASH, IndexFileMeta
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+
+Hashes = npt.NDArray[np.int32]
+
+NO_HASHES: Final = np.zeros(0, np.int32)
+
+
+def index_file(name: str, content: bytes) -> IndexFileMeta:
+    """The entry of an index file with this content: hashes, four bytes each."""
+    return IndexFileMeta(index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4)
+
+
+def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
+    """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
+    has another size than its entry says, and `StorageError`."""
+    path = layout.index_file(partition, bucket, file)
+    try:
+        data: bytes | None = storage.read(path)
+    except NotFound:
+        data = None
+    if data is None or not len(data) == file.file_size == 4 * file.row_count:
+        raise CorruptMetadata(
+            f"{storage.location}/{path} {'is missing' if data is None else f'has {len(data):,} bytes'}; its entry says "
+            f"{file.file_size:,} bytes and {file.row_count:,} hashes. It is the hash index of bucket {bucket}: without "
+            "it, keys would be written a second time. Nothing was written. Run `paimon-stream rebuild-index`, which "
+            "makes the index anew from the table's files.",
+            path=path,
+        )
+    return data
+
+
+def hashes_of(data: bytes) -> Hashes:
+    """The hashes in an index file."""
+    return np.frombuffer(data, ">i4").astype(np.int32)
+
+
+def in_several(buckets: Iterable[Hashes]) -> Hashes:
+    """The hashes that more than one bucket has."""
+    every = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
+    return np.unique(every[1:][every[1:] == every[:-1]])
