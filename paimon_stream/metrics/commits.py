@@ -1,10 +1,11 @@
 """Metrics of commits: Java Paimon's names (group `commit`), and this package's own (semantics.md §14). Durations are
 kept as the newest values with their distribution, as in Java Paimon's histograms."""
 
+import re
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -53,11 +54,12 @@ _LAST: Final = {
     "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
 }
-_COUNTERS: Final = (
+COUNTERS: Final = (
     "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
     "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
     "compactions", "failedCompactions",
 )  # fmt: skip
+"""The names of the metrics that only grow."""
 METRICS: Final = (
     "lastCommitDuration",
     *(f"commitDuration.{part}" for part in PARTS),
@@ -69,10 +71,30 @@ METRICS: Final = (
     "writeDuration",
     "lastCommitTrips",
     *(f"lastCommitRequests.{kind}" for kind in KINDS),
-    *_COUNTERS,
+    *COUNTERS,
 )
 """The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
 made a snapshot; all others count since the sink was created."""
+
+
+def snake_case(name: str) -> str:
+    """The name of a metric as other systems write it: `lastCommitDuration` is `last_commit_duration`."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+class Measured(Protocol):
+    """What has metrics, such as a `PaimonSink`."""
+
+    @property
+    def location(self) -> str:
+        """The table's folder."""
+
+    @property
+    def name(self) -> str | None:
+        """What distinguishes it from others of one table."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Its metrics by name (`METRICS`)."""
 
 
 class CommitMetrics:
@@ -136,5 +158,5 @@ class CommitMetrics:
             found.update({"lastCommittedSnapshotId": -1, "lastSnapshotId": -1})
             found.update({f"commitDuration.{part}": value for part, value in durations.items()})
             found.update(self._last)
-            found.update({name: self._counters[name] for name in _COUNTERS})
+            found.update({name: self._counters[name] for name in COUNTERS})
         return found

@@ -205,6 +205,16 @@ class PaimonSink:
         return self._runs.start(df, copy, settings, wanted, query_name)
 
     @property
+    def location(self) -> str:
+        """The table's folder, without credentials."""
+        return self._settings.open_storage().location
+
+    @property
+    def name(self) -> str | None:
+        """The name that tells the sinks of one query apart."""
+        return self._settings.name
+
+    @property
     def last_report(self) -> CommitReport | None:
         """The newest report of the newest query. None before its first batch, and on Connect, as for `metrics`."""
         return self._runs.last_report

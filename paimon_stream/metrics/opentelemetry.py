@@ -1,0 +1,56 @@
+"""Metrics and traces of sinks for OpenTelemetry (docs/monitoring.md, "OpenTelemetry")."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.extras import require
+from paimon_stream.metrics.commits import COUNTERS, METRICS, Measured, snake_case
+from paimon_stream.runtime import Runtime, system
+
+_SCOPE: Final = "paimon_stream"
+
+
+def observe_metrics(*sinks: Measured, meter: Any = None) -> None:
+    """Exports `PaimonSink.metrics()` of these sinks as observable instruments `paimon_stream.<metric in snake case>`,
+    with the attributes `table` and `name`. The meter is by default the global one. Raises `MissingExtra`."""
+    metrics = require("opentelemetry.metrics", "opentelemetry", "observe_metrics")
+    meter = metrics.get_meter(_SCOPE) if meter is None else meter
+
+    def observed(metric: str, options: Any) -> Iterable[Any]:
+        of_sinks = [{"table": sink.location, "name": sink.name or ""} for sink in sinks]
+        return [metrics.Observation(sink.metrics()[metric], of) for sink, of in zip(sinks, of_sinks, strict=True)]
+
+    for metric in METRICS:
+        create = meter.create_observable_counter if metric in COUNTERS else meter.create_observable_gauge
+        unit = "ms" if "Duration" in metric and not metric.endswith(".count") else "1"
+        create(f"{_SCOPE}.{snake_case(metric)}", [partial(observed, metric)], unit=unit)
+
+
+class BatchSpans:
+    """A span for each batch, with its phases as children, one after the other, for a sink's `on_commit`. They end when
+    the report is made. The tracer is by default that of the global provider. Raises `MissingExtra`.
+
+    >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP
+    """
+
+    def __init__(self, tracer: Any = None, runtime: Runtime | None = None) -> None:
+        self._trace = require("opentelemetry.trace", "opentelemetry", "BatchSpans")
+        self._tracer, self._clock = tracer, (runtime or system()).clock
+
+    def __call__(self, report: CommitReport) -> None:
+        """Makes the spans of one batch."""
+        tracer = self._trace.get_tracer(_SCOPE) if self._tracer is None else self._tracer
+        end = self._clock.now_millis()
+        known = {"table": report.location, "user": report.user, "batch": report.identifier, "outcome": report.outcome}
+        known |= {"attempts": report.attempts, "rows": report.rows, "files": report.files, "bytes": report.bytes}
+        known |= {} if report.snapshot_id is None else {"snapshot": report.snapshot_id}
+        at, own = end - report.millis, {f"{_SCOPE}.{key}": value for key, value in known.items()}
+        batch = tracer.start_span(f"{_SCOPE} batch", start_time=int(at * 1e6), attributes=own)
+        beneath = self._trace.set_span_in_context(batch)
+        for phase, millis in report.phases.items():
+            span = tracer.start_span(phase, context=beneath, start_time=int(at * 1e6))
+            at += millis
+            span.end(end_time=int(at * 1e6))
+        batch.end(end_time=int(end * 1e6))

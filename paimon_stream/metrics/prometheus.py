@@ -1,0 +1,51 @@
+"""The metrics of sinks for Prometheus, which are read when it asks (docs/monitoring.md, "Prometheus")."""
+
+import threading
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from paimon_stream.extras import require
+from paimon_stream.metrics.commits import COUNTERS, Measured, snake_case
+
+_CLIENT: Final = "prometheus_client"
+_Sink = TypeVar("_Sink", bound=Measured)
+
+
+class PrometheusCollector:
+    """Exports `PaimonSink.metrics()` of each sink that `add` was given. The names are `paimon_stream_` and the metric's
+    in snake case, such as `paimon_stream_last_commit_duration`; what follows a dot is the label `part`. Each has the
+    labels `table` and `name`, those of the sink, so there are as many series as there are sinks. Durations are
+    milliseconds. With a `registry` of prometheus_client, which is by default its own, the collector registers itself.
+    Raises `MissingExtra`.
+
+    >>> collector = PrometheusCollector()  # doctest: +SKIP
+    >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        client = require(_CLIENT, "prometheus", "PrometheusCollector")
+        self._metrics, self._lock = client.metrics_core, threading.Lock()
+        self._sinks: dict[tuple[str, str], Measured] = {}
+        (client.REGISTRY if registry is None else registry).register(self)
+
+    def add(self, sink: _Sink) -> _Sink:
+        """Exports this sink from now on, in place of an earlier one of the same table and name. Returns the sink."""
+        with self._lock:
+            self._sinks[sink.location, sink.name or ""] = sink
+        return sink
+
+    def collect(self) -> Iterable[Any]:
+        """The metrics now. prometheus_client calls this."""
+        with self._lock:
+            sinks = list(self._sinks.items())
+        found: dict[str, Any] = {}
+        for labels, sink in sinks:
+            for key, value in sink.metrics().items():
+                metric, _, part = key.partition(".")
+                if metric not in found:
+                    kind = "CounterMetricFamily" if metric in COUNTERS else "GaugeMetricFamily"
+                    name = f"paimon_stream_{snake_case(metric)}"
+                    family = getattr(self._metrics, kind)
+                    found[metric] = family(name, metric, labels=["table", "name", *(["part"] if part else [])])
+                found[metric].add_metric([*labels, *([part] if part else [])], value)
+        return found.values()

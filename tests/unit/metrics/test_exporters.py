@@ -1,0 +1,148 @@
+"""What Prometheus and OpenTelemetry are given: the sink's metrics, and a span for each batch."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.errors import CommitConflict, MissingExtra
+from paimon_stream.metrics.commits import COUNTERS, METRICS, CommitMetrics, snake_case
+from paimon_stream.runtime import system
+
+EXAMPLES = Path(__file__).parents[3] / "examples/monitoring"
+PHASES = {"judge": 1.0, "write": 20.0, "stage": 4.0, "publish": 5.0}
+REPORT = CommitReport(
+    location="/data/shop.db/orders", user="u", identifier=7, outcome="committed", snapshot_id=3, attempts=2, rows=10,
+    files=1, bytes=100, phases=PHASES,
+)  # fmt: skip
+
+
+@dataclass
+class Sink:
+    """Has metrics as a sink has them."""
+
+    location: str = "/data/shop.db/orders"
+    name: str | None = None
+    counted: CommitMetrics = field(default_factory=CommitMetrics)
+
+    def metrics(self):
+        return self.counted.values()
+
+
+@pytest.fixture
+def prometheus():
+    client = pytest.importorskip("prometheus_client")
+    from paimon_stream.metrics.prometheus import PrometheusCollector
+
+    registry = client.CollectorRegistry()
+    return PrometheusCollector(registry), registry, lambda: client.generate_latest(registry).decode()
+
+
+def test_prometheus_gets_every_metric(prometheus):
+    collector, registry, _ = prometheus
+    sink = collector.add(Sink())
+    sink.counted.report(REPORT)
+    sink.counted.failed(CommitConflict("x"))
+    labels = {"table": sink.location, "name": ""}
+    assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 9
+    assert registry.get_sample_value("paimon_stream_lost_races_total", labels) == 1
+    assert registry.get_sample_value("paimon_stream_conflicts_total", labels) == 1
+    assert registry.get_sample_value("paimon_stream_commit_duration", {**labels, "part": "p95"}) == 9
+    samples = [sample for metric in registry.collect() for sample in metric.samples]
+    assert len(samples) == len(METRICS)
+
+
+def test_prometheus_text_tells_sinks_apart(prometheus):
+    collector, _, text = prometheus
+    collector.add(Sink())
+    collector.add(Sink(name="late"))
+    found = text()
+    assert 'paimon_stream_skipped_batches_total{name="late",table="/data/shop.db/orders"} 0.0' in found
+    assert found.count("# TYPE paimon_stream_skipped_batches_total counter") == 1
+
+
+def test_a_sink_of_the_same_table_and_name_replaces_the_earlier_one(prometheus):
+    collector, registry, _ = prometheus
+    collector.add(Sink()).counted.report(REPORT)
+    for _ in range(100):
+        collector.add(Sink())
+    assert len([sample for metric in registry.collect() for sample in metric.samples]) == len(METRICS)
+    labels = {"table": "/data/shop.db/orders", "name": ""}
+    assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 0
+
+
+def test_opentelemetry_gets_every_metric():
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from paimon_stream.metrics.opentelemetry import observe_metrics
+
+    reader, sink = InMemoryMetricReader(), Sink(name="late")
+    observe_metrics(sink, Sink(), meter=sdk.MeterProvider([reader]).get_meter("test"))
+    sink.counted.report(REPORT)
+    found = {one.name: one for one in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics}
+    assert set(found) == {f"paimon_stream.{snake_case(name)}" for name in METRICS}
+    points = {one.attributes["name"]: one for one in found["paimon_stream.last_commit_duration"].data.data_points}
+    assert (points["late"].value, points[""].value) == (9, 0)
+    assert points["late"].attributes["table"] == sink.location
+    assert found["paimon_stream.last_commit_duration"].unit == "ms"
+    assert all(found[f"paimon_stream.{snake_case(name)}"].data.is_monotonic for name in COUNTERS)
+
+
+def test_a_span_for_each_batch_with_its_phases():
+    trace = pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from paimon_stream.metrics.opentelemetry import BatchSpans
+
+    provider, spans = trace.TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    BatchSpans(provider.get_tracer("test"))(REPORT)
+    *phases, batch = spans.get_finished_spans()
+    assert {one.name: (one.end_time - one.start_time) / 1e6 for one in phases} == pytest.approx(PHASES, abs=0.01)
+    assert [one.name for one in phases] == list(PHASES)
+    assert all(one.parent.span_id == batch.context.span_id for one in phases)
+    assert phases[0].start_time == batch.start_time
+    assert phases[-1].end_time == pytest.approx(batch.end_time, abs=1000)
+    assert abs(batch.end_time / 1e6 - system().clock.now_millis()) < 60_000
+    assert dict(batch.attributes) == {
+        "paimon_stream.table": REPORT.location, "paimon_stream.user": "u", "paimon_stream.batch": 7,
+        "paimon_stream.outcome": "committed", "paimon_stream.attempts": 2, "paimon_stream.rows": 10,
+        "paimon_stream.files": 1, "paimon_stream.bytes": 100, "paimon_stream.snapshot": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["prometheus_client", "opentelemetry.trace", "opentelemetry.metrics"])
+def test_a_missing_library_is_named(monkeypatch, module):
+    from paimon_stream.metrics import opentelemetry, prometheus
+
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    extra = module.partition(".")[0].removesuffix("_client")
+    made = {"prometheus_client": prometheus.PrometheusCollector, "opentelemetry.trace": opentelemetry.BatchSpans}
+    with pytest.raises(MissingExtra, match=f"extra '{extra}'"):
+        made.get(module, opentelemetry.observe_metrics)()
+
+
+def test_the_dashboard_and_the_alerts_name_metrics_that_exist(prometheus):
+    yaml = pytest.importorskip("yaml")
+    collector, registry, _ = prometheus
+    collector.add(Sink())
+    there = {sample.name for metric in registry.collect() for sample in metric.samples}
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text())
+    alerts = [
+        one for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"] for one in group["rules"]
+    ]
+    of_panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = [*of_panels, dashboard["templating"]["list"][1]["query"]["query"], *(one["expr"] for one in alerts)]
+    for expression in asked:
+        names = set(re.findall(r"paimon_stream_\w+", expression))
+        assert names, expression
+        assert names <= there, expression
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert len({one["alert"] for one in alerts}) == len(alerts)
+    for one in alerts:
+        assert {"summary", "description"} <= set(one["annotations"]), one["alert"]
