@@ -2,7 +2,7 @@
 Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
-from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, RegisteredWriter, registered_writers
+from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, RegisteredWriter, previous_of, registered_writers
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -107,7 +107,8 @@ class Writer:
 class HistoryEntry:
     """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream, None for a
     batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query made it,
-    and `batch` sums up what it added; their values are None if another engine made it."""
+    and `batch` sums up what it added; their values are None if another engine made it. `previous` says how the
+    stream's commit before went: `batch`, `attempts`, and milliseconds by phase; {} if nothing is known."""
 
     id: int
     time: str
@@ -118,6 +119,7 @@ class HistoryEntry:
     rows: int
     marks: Marks
     batch: BatchSummary
+    previous: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 class History(tuple[HistoryEntry, ...]):
@@ -139,6 +141,7 @@ class History(tuple[HistoryEntry, ...]):
                 rows=one.total_record_count,
                 marks=Marks.of(own_properties(one)),
                 batch=BatchSummary.of(own_properties(one)),
+                previous=previous_of(own_properties(one)),
             )
             for one in reversed(tuple(snapshots))
         )

@@ -28,7 +28,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity
+from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity, previous_commit
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
 from paimon_stream.stream.evidence import (
     Memory,
@@ -96,6 +96,7 @@ class StreamWriter:
         self.newest: Snapshot | None = None
         self.changes: Changes | None = None  # of the last batch; None if it made no snapshot
         self._marks: Mapping[str, str] = {}  # of the last batch that made one
+        self._previous: Mapping[str, str] = {}  # how the commit before went, for the next snapshot
         self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
@@ -342,6 +343,7 @@ class StreamWriter:
             reused=isinstance(verdict, Reuse),
             removed_files=removed_files,
         ).measured(self._meter)
+        self._previous = previous_commit(report) if report.outcome == "committed" else {}
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return report
 
@@ -462,7 +464,11 @@ class StreamWriter:
             identifier=batch.batch_id,
             messages=entry.messages,
             watermark=batch.watermark,
-            properties={**summary.properties(), **self._identity.properties(batch.batch_id, batch.offsets_hash)},
+            properties={
+                **summary.properties(),
+                **self._previous,
+                **self._identity.properties(batch.batch_id, batch.offsets_hash),
+            },
             renumber=True,
             numbering=numbering,
             checked=isinstance(verdict, Reuse),

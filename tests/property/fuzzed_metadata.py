@@ -46,7 +46,7 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import BatchSummary, registered_writers
+from paimon_stream.stream.claims import BatchSummary, previous_of, registered_writers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import Layout
@@ -80,6 +80,7 @@ _MARKED: Final = encode_snapshot(
             "paimon-stream.rows": "20",
             "paimon-stream.write-millis": "7",
             "paimon-stream.query-id": "q",
+            "paimon-stream.previous": "1 batch=3 attempts=1 write=7",
         },
     )
 )
@@ -100,6 +101,7 @@ def _snapshot(data: bytes, path: str) -> None:
     snapshot = decode_snapshot(data, path)
     recorded_number(snapshot)
     BatchSummary.of(snapshot.properties)
+    previous_of(snapshot.properties)
     Marks.of(snapshot.properties)
 
 

@@ -26,12 +26,14 @@ ALSO = {
     "maintenance/expire_partitions.nanos_of", "maintenance/expiring.ExpiringNotes.unfinished",
     "options/option.Options.value", "spark/checkpoint.Checkpoint.offsets_hash", "storage/location.shown_location",
     "storage/location.store_location", "storage/store_errors.failure_of", "storage/store_sources.settings_of",
-    "storage/uri.open_storage", "stream/claims.registered_writers", "stream/identity.BatchSummary.of",
-    "table/external_paths.external_roots", "table/layout.id_in_name",
+    "storage/uri.open_storage", "stream/claims.registered_writers", "stream/claims.BatchSummary.of",
+    "stream/claims.previous_of",
+    "table/layout.external_roots", "table/layout.id_in_name",
 }  # fmt: skip
 """Decoders of other names."""
 OTHERS = {
-    "api/inspection.", "compact/report.CompactReport.read_amplification", "compact/units.", "read/merged.reading_order",
+    "api/inspection.",
+    "compact/publish.CompactReport.read_amplification", "compact/units.", "read/merged.reading_order",
     "storage/base.Storage.read", "storage/local.LocalStorage.read", "storage/memory.MemoryStorage.read",
     "storage/object_store.ObjectStorage.read", "storage/os_files.reading", "storage/read_ahead.ReadAhead.read",
     "format/avro_file.encode_", "format/murmur.hash_bytes", "spark/datasource.PaimonDataSource.reader",
