@@ -16,30 +16,12 @@ MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
 
 
-class TypeRoot(Enum):
-    """The kinds of types; the value is the keyword of the canonical text."""
-
-    BOOLEAN = "BOOLEAN"
-    TINYINT = "TINYINT"
-    SMALLINT = "SMALLINT"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    FLOAT = "FLOAT"
-    DOUBLE = "DOUBLE"
-    DECIMAL = "DECIMAL"
-    CHAR = "CHAR"
-    VARCHAR = "VARCHAR"
-    BINARY = "BINARY"
-    VARBINARY = "VARBINARY"
-    DATE = "DATE"
-    TIME = "TIME"
-    TIMESTAMP = "TIMESTAMP"
-    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
-    ARRAY = "ARRAY"
-    MAP = "MAP"
-    MULTISET = "MULTISET"
-    ROW = "ROW"
-
+TypeRoot = Enum(
+    "TypeRoot",
+    "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL CHAR VARCHAR BINARY VARBINARY DATE TIME TIMESTAMP "
+    "TIMESTAMP_LTZ ARRAY MAP MULTISET ROW",
+)
+"""The kinds of types; the name is the keyword of the canonical text."""
 
 PLAIN: Final = {
     TypeRoot.BOOLEAN: pa.bool_(),
@@ -61,7 +43,7 @@ PLAIN: Final = {
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
-_NESTED_KEYWORDS: Final = {root.value for root in _NESTED}
+_NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +63,11 @@ class DataType:
     def is_nested(self) -> bool:
         """True for ARRAY, MAP, MULTISET and ROW."""
         return self.root in _NESTED
+
+    @property
+    def is_float(self) -> bool:
+        """True for FLOAT and DOUBLE."""
+        return self.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
     @property
     def is_timestamp(self) -> bool:
@@ -118,7 +105,7 @@ class DataType:
         suffix = "" if self.nullable else " NOT NULL"
         if not self.is_nested:
             return self._text() + suffix
-        node: dict[str, Any] = {"type": self.root.value + suffix}
+        node: dict[str, Any] = {"type": self.root.name + suffix}
         if self.key is not None:
             node["key"] = self.key.to_json()
         if self.element is not None:
@@ -128,7 +115,7 @@ class DataType:
         return node
 
     def _text(self) -> str:
-        name = self.root.value
+        name = self.root.name
         if self.root in _WITH_LENGTH:
             full = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}.get(self.root)
             return full if full and self.precision == MAX_LENGTH else f"{name}({self.precision})"
@@ -143,7 +130,7 @@ class DataType:
         suffix = "" if self.nullable else " NOT NULL"
         match self.root:
             case TypeRoot.ARRAY | TypeRoot.MULTISET:
-                return f"{self.root.value}<{self.element}>{suffix}"
+                return f"{self.root.name}<{self.element}>{suffix}"
             case TypeRoot.MAP:
                 return f"MAP<{self.key}, {self.element}>{suffix}"
             case TypeRoot.ROW:
@@ -209,7 +196,7 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
     nullable = suffix.split() != ["NOT", "NULL"]
     if keyword not in _NESTED_KEYWORDS:
         raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
-    root, key, element = TypeRoot(keyword), None, None
+    root, key, element = TypeRoot[keyword], None, None
     fields: tuple[DataField, ...] = ()
     try:
         if root is TypeRoot.ROW:
@@ -274,7 +261,7 @@ class _SqlType:
     def _type(self, depth: int) -> "DataType":
         _check_depth(depth)
         if opened := self._next(_OPENED):
-            return self._nested(TypeRoot(opened[1].upper()), depth + 1)
+            return self._nested(TypeRoot[opened[1].upper()], depth + 1)
         keyword, precision, scale, zone, never = self._expect(_ATOMIC).groups()
         keyword, numbers = " ".join(keyword.upper().split()), [int(one) for one in (precision, scale) if one]
         if max(numbers, default=0) > MAX_LENGTH:
@@ -287,12 +274,9 @@ class _SqlType:
         name = _ALIASES.get(keyword, keyword)
         if name == "TIMESTAMP" and is_local:
             name = "TIMESTAMP_LTZ"
-        try:
-            root = TypeRoot(name)
-        except ValueError:
-            raise self._wrong() from None
-        if keyword in _NESTED_KEYWORDS:
+        if name not in TypeRoot.__members__ or name in _NESTED_KEYWORDS:
             raise self._wrong()
+        root = TypeRoot[name]
         precision = _DEFAULT_PRECISION.get(root, 0)
         if keyword in ("STRING", "BYTES"):
             precision = MAX_LENGTH

@@ -199,12 +199,8 @@ class _Reading:
 
     def _wrong(self, option: str, why: str) -> InvalidOption:
         value = self._options.get(option, "")
-        return InvalidOption(
-            f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out.",
-            option=option,
-            value=value,
-            table=self._table,
-        )
+        text = f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out."
+        return InvalidOption(text, option=option, value=value, table=self._table)
 
     # -- aggregation -------------------------------------------------------------------------------
 
@@ -220,9 +216,8 @@ class _Reading:
                 function = self._function_of(one.name)
                 rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
             if remove and rules[one.name].ignore_retract:
-                raise self._wrong(
-                    f"fields.{one.name}.ignore-retract", "does not go with aggregation.remove-record-on-delete"
-                )
+                text = f"fields.{one.name}.ignore-retract"
+                raise self._wrong(text, "does not go with aggregation.remove-record-on-delete")
         return rules
 
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
@@ -240,11 +235,8 @@ class _Reading:
                 **facts,
             )
         if not fits(function, column.type):
-            raise InvalidOption(
-                f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function "
-                f"{function!r} does not take. Change the function or the type.",
-                **facts,
-            )
+            text = f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function"
+            raise InvalidOption(f"{text} {function!r} does not take. Change the function or the type.", **facts)
         own = f"{_FIELDS}{column.name}."
         distinct = self._is_on(own + "distinct")
         delimiter = self._options.get(own + "list-agg-delimiter", ",")

@@ -28,7 +28,6 @@ _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTA
 _TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _MOST_SPLIT: Final = 3
 
 Known = tuple[Mapping[str, ColumnStats], int | None]
@@ -48,9 +47,8 @@ class Predicate:
         """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do
         not fit. `table` and `name`, that of the argument, are for messages."""
         if not isinstance(where, pc.Expression):
-            raise InvalidOption(
-                f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option=name
-            ).of_table(table)
+            text = f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7."
+            raise InvalidOption(text, option=name).of_table(table)
         if _BY_PLACE.search(_TEXTS.sub("", str(where))):  # reads have the columns in another order, or some of them
             text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
             raise InvalidOption(text, option=name).of_table(table)
@@ -63,9 +61,8 @@ class Predicate:
             text = _first_line(why)
             if unknown:
                 text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
-            raise IncompatibleSchema(
-                f"the condition {where} does not fit the columns: {text}.", column=unknown and unknown[1]
-            ).of_table(table) from None
+            text = f"the condition {where} does not fit the columns: {text}."
+            raise IncompatibleSchema(text, column=unknown and unknown[1]).of_table(table) from None
         needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
@@ -121,7 +118,7 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]
     nulls = [] if stats.null_count == 0 else [column.is_null()]
-    is_float = one.type.root in _FLOATS
+    is_float = one.type.is_float
     unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
     if one.type.root is TypeRoot.CHAR and low is not None:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not

@@ -87,7 +87,7 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
         column = column.view(pa.int32())
     values = column.cast(pa.int8() if type_.root is TypeRoot.BOOLEAN else column.type).fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
-    if type_.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+    if type_.is_float:
         kind = numbers.dtype.type
         numbers = np.where(numbers == 0, kind(0), numbers)  # -0.0 is 0.0
         numbers = np.where(np.isnan(numbers), kind(np.nan), numbers)  # Java knows one NaN

@@ -46,9 +46,8 @@ class Place:
 def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _NULL_CURE) -> None:
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
-        raise errors.NullInNotNull(
-            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}", **place.context(column.null_count)
-        )
+        text = f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}"
+        raise errors.NullInNotNull(text, **place.context(column.null_count))
 
 
 def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
@@ -125,11 +124,8 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
 
 
 def _overflow(type_: DataType, place: "Place", outside: int) -> errors.NumericOverflow:
-    return errors.NumericOverflow(
-        f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
-        "the values.",
-        **place.context(outside),
-    )
+    text = f"{place} is {type_}, but the value is out of its range in {place.amount}."
+    return errors.NumericOverflow(f"{text} Widen the column, or fix the values.", **place.context(outside))
 
 
 def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
@@ -146,11 +142,8 @@ def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> erro
 def _other_type(
     column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = ""
 ) -> errors.IncompatibleSchema:
-    return errors.IncompatibleSchema(
-        f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
-        **place.context(count),
-        type=str(column.type),
-    )
+    text = f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first."
+    return errors.IncompatibleSchema(text, **place.context(count), type=str(column.type))
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:

@@ -107,11 +107,8 @@ def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: 
         return _cast_array(column, type_, target, place)
     if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
         return _cast_map(column, type_, target, place)
-    raise IncompatibleSchema(
-        f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first.",
-        **place.context(len(column) - column.null_count),
-        type=str(source),
-    )
+    text = f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first."
+    raise IncompatibleSchema(text, **place.context(len(column) - column.null_count), type=str(source))
 
 
 def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
@@ -224,12 +221,8 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
         why = "defaults of nested columns are not supported"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, IncompatibleSchema):
         why = "that is not a value of its type"
-    raise UnsupportedFeature(
-        f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default.",
-        table=table,
-        column=one.name,
-        value=one.default_value,
-    )
+    text = f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default."
+    raise UnsupportedFeature(text, table=table, column=one.name, value=one.default_value)
 
 
 def _parsed(text: str, root: TypeRoot, target: pa.DataType) -> pa.Array:

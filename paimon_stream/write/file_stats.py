@@ -14,21 +14,11 @@ import pyarrow.compute as pc
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import (
-    NO_STATS,
-    ColumnStats,
-    StatsKind,
-    StatsMode,
-    encode_stats,
-    parse_mode,
-    value_order,
-)
+from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsMode, encode_stats, parse_mode, value_order
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
 Bounds = tuple[Any, Any]
-
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +45,7 @@ class StatsPlan:
     @property
     def wanted(self) -> tuple[bool, ...]:
         """For each column, whether it gets any statistics."""
-        return tuple(mode.kind is not StatsKind.NONE for mode in self.modes)
+        return tuple(mode.kind != "none" for mode in self.modes)
 
     def describe(self, columns: Sequence[ColumnStats]) -> tuple[SimpleStats, tuple[str, ...] | None]:
         """The statistics of a file with these columns, and the names of the columns covered (None: all)."""
@@ -99,7 +89,7 @@ def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
     """The least and greatest value, text as bytes. None if there are no values or the type has no order."""
     if type_.is_nested or type_.is_binary:
         return None
-    if type_.root in _FLOATS:
+    if type_.is_float:
         found = _float_bounds(column)
     elif type_.is_string:
         found = _min_max(column.cast(pa.binary()))
@@ -133,7 +123,7 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
     """The bounds over all of `bounds`, with text decoded; no bounds if the text is not UTF-8."""
     if not bounds:
         return None, None
-    order = partial(value_order, type_) if type_.root in _FLOATS else None
+    order = partial(value_order, type_) if type_.is_float else None
     low = min((one[0] for one in bounds), key=order)
     high = max((one[1] for one in bounds), key=order)
     if not type_.is_string:

@@ -72,17 +72,12 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     """The result or failure that `encode_result` encoded; an unknown class of error becomes `PaimonStreamError`. Raises
     `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
-        raise FormatError(
-            f"These {len(data)} bytes are not the result of a write task. Install the same release of "
-            "paimon-stream on the driver and the executors."
-        )
+        text = f"These {len(data)} bytes are not the result of a write task."
+        raise FormatError(f"{text} Install the same release of paimon-stream on the driver and the executors.")
     _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
-        raise UnknownVersion(
-            f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
-            "Upgrade paimon-stream on the driver.",
-            version=version,
-        )
+        text = f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}."
+        raise UnknownVersion(f"{text} Upgrade paimon-stream on the driver.", version=version)
     try:
         if kind == _FAILURE:
             fields = json.loads(data[_HEAD.size :])
