@@ -29,6 +29,10 @@ class TableSchema:
     time_millis: int = 0
     version: int = VERSION
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The options are a read-only view, which cannot be pickled.
+        return decode_schema, (encode_schema(self), "a pickled schema")
+
     def __repr__(self) -> str:
         """The id and the columns, in one line."""
         return f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"

@@ -2,6 +2,7 @@
 format can be read here. The writer decides which types can be *written* (`write/conform.py`)."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -322,8 +323,12 @@ class _SqlType:
         return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
 
 
-def arrow_type(type_: "DataType") -> pa.DataType:
-    """The type in memory: the Arrow type of its columns (format.md §2.5)."""
+def _arrow_field(name: str, type_: "DataType") -> pa.Field:
+    return pa.field(name, arrow_type(type_), nullable=type_.nullable)
+
+
+def arrow_type(type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field) -> pa.DataType:
+    """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields inside it."""
     match type_.root:
         case TypeRoot.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)
@@ -331,15 +336,11 @@ def arrow_type(type_: "DataType") -> pa.DataType:
             unit = "ms" if type_.precision <= 3 else "us" if type_.precision <= 6 else "ns"
             return pa.timestamp(unit, tz="UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
         case TypeRoot.ARRAY:
-            return pa.list_(_arrow_field("element", type_.items))
+            return pa.list_(inner("element", type_.items))
         case TypeRoot.MAP | TypeRoot.MULTISET:
             key, value = type_.entry
-            return pa.map_(_arrow_field("key", key.with_nullable(False)), _arrow_field("value", value))
+            return pa.map_(inner("key", key.with_nullable(False)), inner("value", value))
         case TypeRoot.ROW:
-            return pa.struct([_arrow_field(field.name, field.type) for field in type_.fields])
+            return pa.struct([inner(field.name, field.type) for field in type_.fields])
         case root:
             return PLAIN[root]
-
-
-def _arrow_field(name: str, type_: "DataType") -> pa.Field:
-    return pa.field(name, arrow_type(type_), nullable=type_.nullable)

@@ -3,7 +3,7 @@ the columns that order the rows of a key, and the rule of each column. Options t
 that this release does not have, are refused here, before any row is read."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from paimon_stream import options as opt
@@ -260,10 +260,9 @@ class _Reading:
         on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
         removing = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
         deleting = self._columns(on_group, filter(None, removing.split(",")))
-        if remove and ignore_delete:
-            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
-        if deleting and ignore_delete:
-            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {on_group}")
+        for given, key in ((remove, opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key), (deleting, on_group)):
+            if given and ignore_delete:
+                raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {key}")
         if remove and groups:
             raise self._wrong(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
         if not set(deleting) <= ordering:
@@ -287,11 +286,7 @@ class _Reading:
                         f"needs a sequence group that has the column {one.name!r}",
                     )
                 rules[one.name] = self._rule(one, function, group)
-        made = tuple(
-            SequenceGroup(ordering=group.ordering, deletes=any(name in deleting for name in group.ordering))
-            for group in groups
-        )
-        return made, rules
+        return tuple([replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]), rules
 
     def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
         """The sequence groups, and the position of each column's group."""

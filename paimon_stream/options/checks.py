@@ -12,7 +12,7 @@ from typing import Any, Final, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables, of_unsupported_features
+from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -43,7 +43,7 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    return tuple(one for module in (of_tables, of_compaction, of_unsupported_features) for one in _declared(module))
+    return tuple(one for module in (of_tables, of_compaction) for one in _declared(module))
 
 
 def compaction_options() -> tuple[Option[Any], ...]:

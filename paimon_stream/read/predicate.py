@@ -23,7 +23,12 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, TypeRoot
 
-_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
+_REFUSALS: Final[tuple[type[Exception], ...]] = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowKeyError,
+    pa.ArrowTypeError,
+)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
 _TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
@@ -54,16 +59,15 @@ class Predicate:
             raise InvalidOption(text, option=name).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
-        try:
-            empty.filter(where)
-        except _REFUSALS as why:
+        why = _refusal(where, empty)
+        if why is not None:
             unknown = _UNKNOWN.match(str(why))
             text = _first_line(why)
             if unknown:
                 text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
             text = f"the condition {where} does not fit the columns: {text}."
-            raise IncompatibleSchema(text, column=unknown and unknown[1]).of_table(table) from None
-        needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
+            raise IncompatibleSchema(text, column=unknown and unknown[1]).of_table(table)
+        needed = [one for one in schema.fields if _refusal(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
@@ -100,12 +104,13 @@ class Predicate:
         return found
 
 
-def _fits(where: pc.Expression, empty: pa.Table) -> bool:
+def _refusal(where: pc.Expression, empty: pa.Table) -> Exception | None:
+    """Why the condition does not fit these columns; None if it does."""
     try:
         empty.filter(where)
-    except _REFUSALS:
-        return False
-    return True
+    except _REFUSALS as why:
+        return why
+    return None
 
 
 def _first_line(why: Exception) -> str:

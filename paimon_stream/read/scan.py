@@ -102,8 +102,8 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
     """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
     _check_readable(table)
-    merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
     schema, given = table.schema, tuple(files)
+    merge = _merge_of(table, schema) if schema.primary_keys else None
     scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
     return replace(scan, vectors=_vectors(table, snapshot, files))
 

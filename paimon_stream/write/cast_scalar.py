@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream import errors
-from paimon_stream.format.arrow_types import count_not_utf8
+from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 _WIDE: Final = Context(prec=100)
-_UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000
 _NULL_CURE: Final = "Filter NULLs out, or replace them with coalesce()."
 
@@ -67,10 +66,9 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "
 
 def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
-    spare = _UNIT_DIGITS[column.type.unit] - type_.precision
-    if spare <= 0:
+    step = PER_SECOND[column.type.unit] // 10**type_.precision
+    if step <= 1:
         return
-    step = 10**spare
     values = column.view(pa.int64())
     changed = _count(pc.not_equal(pc.multiply(pc.divide(values, step), step), values))
     if changed:

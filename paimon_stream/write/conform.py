@@ -141,7 +141,7 @@ def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Arr
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
-    lengths, null = np.diff(bounds), _flags(column.is_null())
+    lengths, null = np.diff(bounds), np.asarray(column.is_null())
     parts = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
     if lengths[null].any():
         keep = pa.array(np.repeat(~null, lengths))
@@ -164,7 +164,7 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
             **place.context(len(column) - column.null_count),
             type=str(column.type),
         )
-    valid = _flags(column.is_valid()) if column.null_count else None
+    valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
     for one, field in zip(type_.fields, target, strict=True):
         member = column.field(names.index(one.name))
@@ -194,11 +194,6 @@ def _zero(type_: pa.DataType) -> Any:
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return b""
     return False if pa.types.is_boolean(type_) else 0
-
-
-def _flags(column: Any) -> npt.NDArray[np.bool_]:
-    made: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
-    return made
 
 
 # -- default values -----------------------------------------------------------------------------------

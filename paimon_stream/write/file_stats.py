@@ -146,33 +146,21 @@ _IDS_PER_FIELD: Final = 1024
 def file_schema(schema: TableSchema) -> pa.Schema:
     """The columns in table order, each with its field id; NOT NULL columns are not nullable. Members of ROWs have field
     ids of their own. The ids of elements, keys and values are derived from the field around them."""
-    return pa.schema([_field(one) for one in schema.fields])
+    return pa.schema([_with_id(one.name, one.type, one.id, one.id, 1) for one in schema.fields])
 
 
-def _field(one: DataField) -> pa.Field:
-    return _made(one.name, _type(one.type, one.id, 1), one.type.nullable, one.id)
+def _with_id(name: str, type_: DataType, id_: int, field: int, depth: int) -> pa.Field:
+    """A field with this id, inside the field whose id is `field`; `depth` counts nested collections from 1."""
 
+    def inner(part: str, of: DataType) -> pa.Field:
+        away = _IDS_PER_FIELD * field + depth
+        return _with_id(part, of, _INNER_IDS + (-away if part == "key" else away), field, depth + 1)
 
-def _made(name: str, type_: pa.DataType, nullable: bool, id_: int) -> pa.Field:
-    return pa.field(name, type_, nullable=nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
-
-
-def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
-    """The type inside the field whose id is `field`; `depth` counts nested collections from 1."""
-    above = _INNER_IDS + _IDS_PER_FIELD * field + depth
-    match type_:
-        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return pa.list_(_made("element", _type(element, field, depth + 1), element.nullable, above))
-        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            key, value = type_.entry
-            below = _INNER_IDS - _IDS_PER_FIELD * field - depth
-            return pa.map_(
-                _made("key", _type(key, field, depth + 1), False, below),
-                _made("value", _type(value, field, depth + 1), value.nullable, above),
-            )
-        case DataType(root=TypeRoot.ROW):
-            return pa.struct([_field(one) for one in type_.fields])
-    return arrow_type(type_)
+    if type_.root is TypeRoot.ROW:
+        made = pa.struct([_with_id(one.name, one.type, one.id, one.id, 1) for one in type_.fields])
+    else:
+        made = arrow_type(type_, inner)
+    return pa.field(name, made, nullable=type_.nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
