@@ -18,7 +18,7 @@ import pyarrow as pa
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.types import DataType, parse_type
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.routing import assign_buckets
 
 BUCKETS = 16
 REPEATS = 3

@@ -66,12 +66,8 @@ def compressor(compression: str, level: int) -> Compressor:
         return Compressor(codec="zstandard", compress=partial(zstd.compress, asbytes=True))
     if word in _COMPRESS:
         return Compressor(codec=word, compress=_COMPRESS[word])
-    raise InvalidOption(
-        f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one "
-        "of zstd, snappy, deflate, bzip2, xz, null.",
-        option="manifest.compression",
-        value=compression,
-    )
+    text = f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one of zstd,"
+    raise InvalidOption(f"{text} snappy, deflate, bzip2, xz, null.", option="manifest.compression", value=compression)
 
 
 def _snappy(data: bytes) -> bytes:
@@ -134,15 +130,13 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks, decompressed one at a
     time. `path` is for messages. Raises `CorruptMetadata` if the bytes are not a whole Avro file or would hold far more
     than their size allows, `UnsupportedFeature` for an unknown codec, also while the blocks are iterated."""
-    cursor = _Cursor(pa.BufferReader(data), path)
-    schema, codec, sync = _opened(cursor)
+    schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
     return schema, _metadata_blocks(cursor, codec, sync)
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
     """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata`."""
-    cursor = _Cursor(pa.BufferReader(data), path)
-    schema, codec, sync = _opened(cursor)
+    schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
     return schema, codec, list(_packed(cursor, sync))
 
 
@@ -154,20 +148,20 @@ def decompress(codec: str, data: bytes, path: str) -> bytes:
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file. Raises what
     `blocks_of` raises, also while the blocks are iterated."""
-    cursor = _Cursor(source, path)
-    schema, codec, sync = _opened(cursor)
+    schema, codec, cursor, sync = _opened(source, path)
     return schema, _data_blocks(cursor, codec, sync)
 
 
-def _opened(cursor: "_Cursor") -> tuple[str, str, bytes]:
-    """The schema, the codec and the sync marker."""
+def _opened(source: Any, path: str) -> "tuple[str, str, _Cursor, bytes]":
+    """The schema, the codec, the place of the first block, and the sync marker."""
+    cursor = _Cursor(source, path)
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
     sync = cursor.take(SYNC_SIZE)
     codec = header.get(b"avro.codec", b"null").decode("utf-8", "replace")
     try:
-        return header[b"avro.schema"].decode(), codec, sync
+        return header[b"avro.schema"].decode(), codec, cursor, sync
     except (KeyError, UnicodeDecodeError):
         raise cursor.corrupt("its header holds no schema") from None
 
@@ -262,8 +256,5 @@ def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
 
 def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
     """The error for a metadata file of `size` bytes that cannot be read."""
-    return CorruptMetadata(
-        f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
-        "back to a snapshot that does not use it.",
-        path=path,
-    )
+    text = f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table back to a"
+    return CorruptMetadata(f"{text} snapshot that does not use it.", path=path)

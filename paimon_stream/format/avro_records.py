@@ -154,11 +154,8 @@ def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget)
         if not isinstance(record, dict):
             raise budget.corrupt("it does not hold records")
         if record["_VERSION"] != version:
-            raise UnknownVersion(
-                f"{budget.path} is of version {record['_VERSION']}; this release reads version {version}. "
-                "Rewrite the table with a newer Paimon, or upgrade this package.",
-                path=budget.path,
-            )
+            text = f"{budget.path} is of version {record['_VERSION']}; this release reads version {version}. Rewrite"
+            raise UnknownVersion(f"{text} the table with a newer Paimon, or upgrade this package.", path=budget.path)
         yield record
 
 

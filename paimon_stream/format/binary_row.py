@@ -158,7 +158,7 @@ def _append(out: bytearray, slot: int, piece: bytes) -> None:
 
 def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
     """A BinaryArray (format.md §5.4). Unlike a row, it reserves no space for NULL."""
-    head, width = _array_head(len(values)), _element_width(element)
+    head, width = _array_form(element, len(values))
     size = head + width * len(values)
     out = bytearray(size + -size % 8)
     _COUNT.pack_into(out, 0, len(values))
@@ -170,19 +170,9 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
     return bytes(out)
 
 
-def _array_head(count: int) -> int:
-    return 4 + (count + 31) // 32 * 4
-
-
-def _element_width(element: DataType) -> int:
-    fixed = FIXED.get(element.root)
-    return fixed.size if fixed else 8
-
-
-_PIECES: Final = (
-    TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY,
-    TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW,
-)  # fmt: skip
+def _array_form(element: DataType, count: int) -> tuple[int, int]:
+    """Where the elements of an array begin, and the bytes of one."""
+    return 4 + (count + 31) // 32 * 4, FIXED[element.root].size if element.root in FIXED else 8
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -252,10 +242,10 @@ def _piece(data: memoryview, slot: int) -> memoryview:
 
 def _array(element: DataType, data: memoryview) -> list[Any]:
     (count,) = _COUNT.unpack_from(data)
-    head, width = _array_head(count), _element_width(element)
+    head, width = _array_form(element, count)
     if count < 0 or head + width * count > len(data):
         raise FormatError(f"An array of {count} elements is cut off after {len(data)} bytes.")
-    if element.root in _PIECES:
+    if element.is_nested or element.is_string or element.is_binary:
         # Without this check, overlapping pieces would let a few bytes claim any amount of memory.
         pieces = _SLOT.iter_unpack(data[head : head + width * count])
         if sum(max(size, 0) for size, offset in pieces if offset >= 0) > len(data):

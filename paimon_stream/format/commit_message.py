@@ -74,8 +74,23 @@ class CommitMessage:
 
     def serialize(self) -> bytes:
         """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
-        out: list[bytes] = []
-        _write(self, out)
+        if self._read_from is not None:
+            return self._read_from
+        total = self.total_buckets
+        try:
+            where = (_INT.pack(len(self.partition)), self.partition, _INT.pack(self.bucket))
+            out = [*where, b"\0" if total is None else b"\1" + _INT.pack(total)]
+        except struct.error as why:
+            raise InvalidData(f"Bucket {self.bucket} does not fit into a commit message: {why}.") from None
+        files = _FILES_OF(self)
+        for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
+            if not any(increment):
+                out.append(_EMPTY_INCREMENT)
+                continue
+            for some, encode in zip(increment, _ENCODERS, strict=True):
+                out.append(_INT.pack(len(some)))
+                for row in map(encode, some):
+                    out += (_INT.pack(len(row)), row)
         return b"".join(out)
 
     @staticmethod
@@ -89,11 +104,8 @@ class CommitMessage:
     @staticmethod
     def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
         """The number of messages, then the messages one after the other. Raises `InvalidData`."""
-        given = tuple(messages)
-        out = [_INT.pack(len(given))]
-        for message in given:
-            _write(message, out)
-        return b"".join(out)
+        given = [one.serialize() for one in messages]
+        return b"".join((_INT.pack(len(given)), *given))
 
     @staticmethod
     def deserialize_all(data: bytes, version: int = VERSION) -> "tuple[CommitMessage, ...]":
@@ -112,11 +124,8 @@ class _Input(ByteCursor):
 
     def __init__(self, data: bytes, version: int) -> None:
         if version not in _READABLE:
-            raise UnknownVersion(
-                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. Commit them "
-                "with the release that made them.",
-                version=version,
-            )
+            text = f"Commit messages of version {version} cannot be read; versions 11 and 12 can."
+            raise UnknownVersion(f"{text} Commit them with the release that made them.", version=version)
         super().__init__(data)
         self.version = version
 
@@ -145,29 +154,6 @@ _ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (*[encode_data_file] * 3,
 _EMPTY_INCREMENT: Final = bytes(4 * len(_ENCODERS))
 _Increment = tuple[tuple[Any, ...], ...]
 _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
-
-
-def _write(message: "CommitMessage", out: list[bytes]) -> None:
-    if message._read_from is not None:
-        out.append(message._read_from)
-        return
-    try:
-        out.append(_INT.pack(len(message.partition)))
-        out.append(message.partition)
-        out.append(_INT.pack(message.bucket))
-        total = message.total_buckets
-        out.append(b"\0" if total is None else b"\1" + _INT.pack(total))
-    except struct.error as why:
-        raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
-    files = _FILES_OF(message)
-    for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
-        if not any(increment):
-            out.append(_EMPTY_INCREMENT)
-            continue
-        for some, encode in zip(increment, _ENCODERS, strict=True):
-            out.append(_INT.pack(len(some)))
-            for row in map(encode, some):
-                out += (_INT.pack(len(row)), row)
 
 
 def _read(source: _Input) -> "CommitMessage":

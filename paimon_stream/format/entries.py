@@ -3,6 +3,7 @@ statistics are *serialized* BinaryRows as on disk: four bytes of arity, big endi
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 EMPTY_ROW: Final = bytes(12)
@@ -123,6 +124,9 @@ class FileIdentity(NamedTuple):
     external_path: str | None
 
 
+_OF_FILE: Final = attrgetter(*FileIdentity._fields[2:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
     """One change of one file, as a manifest records it. `partition` is a serialized row."""
@@ -136,16 +140,7 @@ class ManifestEntry:
     @property
     def identity(self) -> FileIdentity:
         """The identity of the file that the entry adds or deletes."""
-        file = self.file
-        return FileIdentity(
-            self.partition,
-            self.bucket,
-            file.level,
-            file.file_name,
-            file.extra_files,
-            file.embedded_file_index,
-            file.external_path,
-        )
+        return FileIdentity(self.partition, self.bucket, *_OF_FILE(self.file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,11 +72,8 @@ def compression(options: Options, format_: FileFormat) -> str:
     native = word in _NATIVE[format_]
     kind = UnsupportedFeature if native else InvalidOption
     why = "needs a native library in every reader" if native else f"is not a compression of {format_.value} files"
-    raise kind(
-        f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}.",
-        option=FILE_COMPRESSION.key,
-        value=word,
-    )
+    text = f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}."
+    raise kind(text, option=FILE_COMPRESSION.key, value=word)
 
 
 def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = "") -> None:
@@ -90,12 +87,8 @@ def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Opt
             elif format_ is FileFormat.ORC and type_.root is TypeRoot.TIMESTAMP_LTZ:
                 problem = _ORC_LTZ_PROBLEM if options.value(ORC_LTZ_LEGACY) else None
             if problem:
-                raise UnsupportedFeature(
-                    f"Column {one.name!r} of {table or 'the table'} is {one.type}: {problem}.",
-                    table=table,
-                    column=one.name,
-                    type=str(one.type),
-                )
+                text = f"Column {one.name!r} of {table or 'the table'} is {one.type}: {problem}."
+                raise UnsupportedFeature(text, table=table, column=one.name, type=str(one.type))
 
 
 def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:

@@ -4,6 +4,7 @@ file with JSON in it. `table/journal.py` defines where these files are and how l
 import base64
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.format.commit_message import CommitMessage
@@ -91,29 +92,23 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
     """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
     body = decode_checksummed(_KIND, data, path)
     with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
-        return _from_json(body, path)
-
-
-def _checked(message: CommitMessage, path: str) -> CommitMessage:
-    for name in message.file_names():
-        checked_name(name, path)
-    return message
-
-
-def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
-    version = integer(body["messageVersion"])
-    messages = (base64.b64decode(text, validate=True) for text in body["messages"])
-    previous = body["previous"]
-    return JournalEntry(
-        **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
-        messages=tuple(_checked(CommitMessage.deserialize(data, version), path) for data in messages),
-        stage_uuids=tuple(map(str, body["stageUuids"])),
-        abandoned=tuple(map(str, body["abandoned"])),
-        base=None if body["base"] is None else _ref(body["base"]),
-        newest=None if body.get("newest") is None else _ref(body["newest"]),
-        previous=previous and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
-        overwrites=bool(body.get("overwrites", False)),
-    )
+        version = integer(body["messageVersion"])
+        texts = (base64.b64decode(text, validate=True) for text in body["messages"])
+        messages = tuple([CommitMessage.deserialize(data, version) for data in texts])
+        for name in chain.from_iterable(one.file_names() for one in messages):
+            checked_name(name, path)
+        previous = body["previous"]
+        return JournalEntry(
+            **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
+            messages=messages,
+            stage_uuids=tuple(map(str, body["stageUuids"])),
+            abandoned=tuple(map(str, body["abandoned"])),
+            base=None if body["base"] is None else _ref(body["base"]),
+            newest=None if body.get("newest") is None else _ref(body["newest"]),
+            previous=previous
+            and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
+            overwrites=bool(body.get("overwrites", False)),
+        )
 
 
 def _ref(node: dict[str, Any]) -> SnapshotRef:

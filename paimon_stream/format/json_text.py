@@ -165,11 +165,8 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
         raise _corrupt(kind, path, "its first line is not the expected one")
     if int(words[2]) != _VERSION:
-        raise UnknownVersion(
-            f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}. A newer "
-            "release wrote it: upgrade this one.",
-            path=path,
-        )
+        why = f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}."
+        raise UnknownVersion(f"{why} A newer release wrote it: upgrade this one.", path=path)
     text = rest.removesuffix(b"\n")
     if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
         raise _corrupt(kind, path, "its checksum does not match")
@@ -184,8 +181,5 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
 
 def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
     beside = ", and the file 'writer' beside it, which vouches for the journal" if kind == "journal" else ""
-    return CorruptMetadata(
-        f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside}; the batch "
-        "is then judged by the table's snapshots alone.",
-        path=path,
-    )
+    text = f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside};"
+    return CorruptMetadata(f"{text} the batch is then judged by the table's snapshots alone.", path=path)

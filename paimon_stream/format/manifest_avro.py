@@ -37,24 +37,16 @@ _TYPES: Final[dict[str, Any]] = {
 }
 
 
-def _fields(text: str, **records: dict[str, Any]) -> list[dict[str, Any]]:
+def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:
     """The fields of a text such as `_BUCKET int, _LEVEL int?` (nullable). Types are Avro's, `_TYPES` or `records`."""
     made = []
-    for name, word in map(str.split, text.split(",")):
+    for field, word in map(str.split, text.split(",")):
         core = word.removesuffix("?")
         type_ = {**_TYPES, **records}.get(core, core)
-        field = {"name": name, "type": type_}
-        made.append(field if word == core else {**field, "type": ["null", type_], "default": None})
-    return made
-
-
-def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": _fields(text, **records)}
-
-
-def _top_record(text: str, **records: dict[str, Any]) -> dict[str, Any]:
-    named = {"type": "record", "name": "record", "namespace": "org.apache.paimon.avro.generated"}
-    return {**named, "fields": _fields(text, **records)}
+        optional = {} if word == core else {"type": ["null", type_], "default": None}
+        made.append({"name": field, "type": type_, **optional})
+    space = {"namespace": "org.apache.paimon.avro.generated"} if name == "record" else {}
+    return {"type": "record", "name": name, **space, "fields": made}
 
 
 def _stats_record(name: str) -> dict[str, Any]:
@@ -71,12 +63,13 @@ _FILE: Final = _record(
     values=_stats_record("record__FILE__VALUE_STATS"),
 )
 
-MANIFEST_SCHEMA: Final = _top_record(
-    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _TOTAL_BUCKETS int, _FILE file", file=_FILE
+MANIFEST_SCHEMA: Final = _record(
+    "record", "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _TOTAL_BUCKETS int, _FILE file", file=_FILE
 )
 """The schema of a manifest, as Java writes it."""
 
-MANIFEST_LIST_SCHEMA: Final = _top_record(
+MANIFEST_LIST_SCHEMA: Final = _record(
+    "record",
     "_VERSION int, _FILE_NAME string, _FILE_SIZE long, _NUM_ADDED_FILES long, _NUM_DELETED_FILES long, "
     "_PARTITION_STATS stats, _SCHEMA_ID long, _MIN_BUCKET int?, _MAX_BUCKET int?, _MIN_LEVEL int?, _MAX_LEVEL int?, "
     "_MIN_ROW_ID long?, _MAX_ROW_ID long?",
@@ -90,7 +83,8 @@ _GLOBAL_INDEX: Final = _record(
     "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, _EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
 )
 
-INDEX_MANIFEST_SCHEMA: Final = _top_record(
+INDEX_MANIFEST_SCHEMA: Final = _record(
+    "record",
     "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _INDEX_TYPE string, _FILE_NAME string, _FILE_SIZE long, "
     "_ROW_COUNT long, _DELETIONS_VECTORS_RANGES ranges?, _EXTERNAL_PATH string?, _GLOBAL_INDEX covered?",
     ranges=_array_of(["null", _DELETIONS]),
@@ -119,10 +113,8 @@ def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[
         half = len(entries) // 2
         return encode_entries(entries[:half], codec) + encode_entries(entries[half:], codec)
     if len(plain) > MOST_PLAIN:
-        raise InvalidData(
-            f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; a manifest "
-            f"holds at most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16)."
-        )
+        text = f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; a manifest holds at"
+        raise InvalidData(f"{text} most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16).")
     return [AvroBlock(len(entries), codec.compress(plain))]
 
 

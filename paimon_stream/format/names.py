@@ -186,12 +186,8 @@ def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = ""
         why = "with partition.legacy-name = false its folder name depends on the time zone of each machine"
     else:
         return
-    raise UnsupportedFeature(
-        f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type.",
-        table=table,
-        column=key,
-        type=str(type_),
-    )
+    text = f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type."
+    raise UnsupportedFeature(text, table=table, column=key, type=str(type_))
 
 
 def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
@@ -250,16 +246,15 @@ def _date(days: int) -> str:
     return f"{sign}{abs(year):04d}-{month}-{day}"
 
 
-def _clock(second_of_day: int) -> str:
-    minutes, seconds = divmod(second_of_day, 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+def _clock(seconds: int) -> str:
+    """The time of the day at this second since 1970."""
+    return str(np.datetime64(seconds, "s"))[-8:]
 
 
 def _split_timestamp(nanos: int) -> tuple[str, str, str]:
     """The date, the time of day, and nine digits of fraction."""
     seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
-    days, second_of_day = divmod(seconds, _SECONDS_PER_DAY)
-    return _date(days), _clock(second_of_day), f"{fraction:09d}"
+    return _date(seconds // _SECONDS_PER_DAY), _clock(seconds), f"{fraction:09d}"
 
 
 def _local_date_time(nanos: int) -> str:

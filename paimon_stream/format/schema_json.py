@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -27,6 +28,10 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = VERSION
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The options are a read-only view, which cannot be pickled.
+        return decode_schema, (encode_schema(self), "a pickled schema")
 
     def __repr__(self) -> str:
         """The id and the columns, in one line."""
@@ -106,9 +111,8 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
             version=version,
         )
     if version > VERSION:
-        raise UnknownVersion(
-            f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it.", path=path
-        )
+        text = f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it."
+        raise UnknownVersion(text, path=path)
     missing = set(schema.partition_keys + schema.primary_keys) - set(schema.field_names)
     if missing:
         raise CorruptMetadata(f"{path} names keys that are not columns: {sorted(missing)}.", path=path)
@@ -118,26 +122,14 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
     """The same columns with ids as Java numbers them, and the highest id. A column's id comes first, then those inside
     its type, depth first; in a ROW, a member's type comes before the member itself (format.md §2.3)."""
-    counter = first - 1
-
-    def next_id() -> int:
-        nonlocal counter
-        counter += 1
-        return counter
+    ids = count(first)
 
     def renumber(type_: DataType) -> DataType:
         if type_.root is TypeRoot.ROW:
-            members = []
-            for member in type_.fields:
-                inner = renumber(member.type)
-                members.append(replace(member, id=next_id(), type=inner))
+            members = [replace(one, type=renumber(one.type), id=next(ids)) for one in type_.fields]
             return replace(type_, fields=tuple(members))
         key = renumber(type_.key) if type_.key else None
         element = renumber(type_.element) if type_.element else None
         return replace(type_, key=key, element=element) if type_.is_nested else type_
 
-    made = []
-    for one in fields:
-        own = next_id()
-        made.append(replace(one, id=own, type=renumber(one.type)))
-    return tuple(made), counter
+    return tuple([replace(one, id=next(ids), type=renumber(one.type)) for one in fields]), next(ids) - 1

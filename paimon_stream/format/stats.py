@@ -6,9 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import FormatError, InvalidOption, UnsupportedFeature
 from paimon_stream.format.binary_row import FIXED, deserialize, deserialize_partition, serialize
@@ -22,7 +21,6 @@ RowOrder = Callable[[bytes], Any]
 _ROW_OF_ONE: Final = (1).to_bytes(4, "big")
 _NUMBER_AT: Final = 12  # after the arity and a header of eight bytes
 _WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT)
-_FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
@@ -48,7 +46,7 @@ def value_order(type_: DataType, value: Any) -> Any:
         return (False,)
     if type_.is_string:
         return (True, value.encode())
-    if type_.root in _FLOATING:
+    if type_.is_float:
         is_nan = math.isnan(value)
         return (True, is_nan, 0.0 if is_nan else value, math.copysign(1.0, value) if not is_nan else 1.0)
     return (True, value)
@@ -60,8 +58,7 @@ _AFTER_SURROGATES: Final = 0xE000
 _TRUNCATE: Final = re.compile(r"truncate\(([0-9]{1,9})\)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnStats:
+class ColumnStats(NamedTuple):
     """The smallest value, the largest value and the number of NULLs of one column; None if unknown."""
 
     min: Any
@@ -72,30 +69,21 @@ class ColumnStats:
 NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
 
 
-class StatsKind(Enum):
-    """How much of a column's statistics is kept; the value is the word in the option."""
-
-    NONE = "none"
-    COUNTS = "counts"
-    TRUNCATE = "truncate"
-    FULL = "full"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsMode:
-    """A mode of `metadata.stats-mode`; `length` is the length of TRUNCATE, in code points."""
+    """A mode of `metadata.stats-mode`: none, counts, truncate or full. `length` is that of truncate, in code points."""
 
-    kind: StatsKind
+    kind: str
     length: int = 0
 
     def apply(self, stats: ColumnStats) -> ColumnStats:
         """The part of exact statistics that this mode keeps. Only strings are truncated."""
         match self.kind:
-            case StatsKind.NONE:
+            case "none":
                 return NO_STATS
-            case StatsKind.COUNTS:
-                return ColumnStats(min=None, max=None, null_count=stats.null_count)
-            case StatsKind.TRUNCATE if isinstance(stats.min, str) or isinstance(stats.max, str):
+            case "counts":
+                return stats._replace(min=None, max=None)
+            case "truncate" if isinstance(stats.min, str) or isinstance(stats.max, str):
                 upper = None if stats.max is None else _truncate_upper(stats.max, self.length)
                 known = upper is not None and stats.min is not None
                 lower = stats.min[: self.length] if known else None
@@ -109,10 +97,9 @@ def parse_mode(text: str) -> StatsMode:
     word = text.strip().lower()
     truncate = _TRUNCATE.fullmatch(word)
     if truncate and int(truncate[1]) > 0:
-        return StatsMode(kind=StatsKind.TRUNCATE, length=int(truncate[1]))
-    for kind in (StatsKind.NONE, StatsKind.COUNTS, StatsKind.FULL):
-        if word == kind.value:
-            return StatsMode(kind=kind)
+        return StatsMode(kind="truncate", length=int(truncate[1]))
+    if word in ("none", "counts", "full"):
+        return StatsMode(kind=word)
     raise InvalidOption(
         f"{text!r} is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more.",
         option="metadata.stats-mode",
@@ -178,10 +165,7 @@ def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
     counts = stats.null_counts or (None,) * len(types)
     if len(counts) != len(types):
         raise FormatError(f"Statistics of {len(types)} columns have {len(counts)} null counts.")
-    return [
-        ColumnStats(min=smallest, max=largest, null_count=count)
-        for smallest, largest, count in zip(low, high, counts, strict=True)
-    ]
+    return list(map(ColumnStats, low, high, counts))
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:

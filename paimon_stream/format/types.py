@@ -2,6 +2,7 @@
 format can be read here. The writer decides which types can be *written* (`write/conform.py`)."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -16,30 +17,12 @@ MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
 
 
-class TypeRoot(Enum):
-    """The kinds of types; the value is the keyword of the canonical text."""
-
-    BOOLEAN = "BOOLEAN"
-    TINYINT = "TINYINT"
-    SMALLINT = "SMALLINT"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    FLOAT = "FLOAT"
-    DOUBLE = "DOUBLE"
-    DECIMAL = "DECIMAL"
-    CHAR = "CHAR"
-    VARCHAR = "VARCHAR"
-    BINARY = "BINARY"
-    VARBINARY = "VARBINARY"
-    DATE = "DATE"
-    TIME = "TIME"
-    TIMESTAMP = "TIMESTAMP"
-    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
-    ARRAY = "ARRAY"
-    MAP = "MAP"
-    MULTISET = "MULTISET"
-    ROW = "ROW"
-
+TypeRoot = Enum(
+    "TypeRoot",
+    "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL CHAR VARCHAR BINARY VARBINARY DATE TIME TIMESTAMP "
+    "TIMESTAMP_LTZ ARRAY MAP MULTISET ROW",
+)
+"""The kinds of types; the name is the keyword of the canonical text."""
 
 PLAIN: Final = {
     TypeRoot.BOOLEAN: pa.bool_(),
@@ -61,7 +44,7 @@ PLAIN: Final = {
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
-_NESTED_KEYWORDS: Final = {root.value for root in _NESTED}
+_NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +64,11 @@ class DataType:
     def is_nested(self) -> bool:
         """True for ARRAY, MAP, MULTISET and ROW."""
         return self.root in _NESTED
+
+    @property
+    def is_float(self) -> bool:
+        """True for FLOAT and DOUBLE."""
+        return self.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
     @property
     def is_timestamp(self) -> bool:
@@ -118,7 +106,7 @@ class DataType:
         suffix = "" if self.nullable else " NOT NULL"
         if not self.is_nested:
             return self._text() + suffix
-        node: dict[str, Any] = {"type": self.root.value + suffix}
+        node: dict[str, Any] = {"type": self.root.name + suffix}
         if self.key is not None:
             node["key"] = self.key.to_json()
         if self.element is not None:
@@ -128,7 +116,7 @@ class DataType:
         return node
 
     def _text(self) -> str:
-        name = self.root.value
+        name = self.root.name
         if self.root in _WITH_LENGTH:
             full = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}.get(self.root)
             return full if full and self.precision == MAX_LENGTH else f"{name}({self.precision})"
@@ -143,7 +131,7 @@ class DataType:
         suffix = "" if self.nullable else " NOT NULL"
         match self.root:
             case TypeRoot.ARRAY | TypeRoot.MULTISET:
-                return f"{self.root.value}<{self.element}>{suffix}"
+                return f"{self.root.name}<{self.element}>{suffix}"
             case TypeRoot.MAP:
                 return f"MAP<{self.key}, {self.element}>{suffix}"
             case TypeRoot.ROW:
@@ -209,7 +197,7 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
     nullable = suffix.split() != ["NOT", "NULL"]
     if keyword not in _NESTED_KEYWORDS:
         raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
-    root, key, element = TypeRoot(keyword), None, None
+    root, key, element = TypeRoot[keyword], None, None
     fields: tuple[DataField, ...] = ()
     try:
         if root is TypeRoot.ROW:
@@ -274,7 +262,7 @@ class _SqlType:
     def _type(self, depth: int) -> "DataType":
         _check_depth(depth)
         if opened := self._next(_OPENED):
-            return self._nested(TypeRoot(opened[1].upper()), depth + 1)
+            return self._nested(TypeRoot[opened[1].upper()], depth + 1)
         keyword, precision, scale, zone, never = self._expect(_ATOMIC).groups()
         keyword, numbers = " ".join(keyword.upper().split()), [int(one) for one in (precision, scale) if one]
         if max(numbers, default=0) > MAX_LENGTH:
@@ -287,12 +275,9 @@ class _SqlType:
         name = _ALIASES.get(keyword, keyword)
         if name == "TIMESTAMP" and is_local:
             name = "TIMESTAMP_LTZ"
-        try:
-            root = TypeRoot(name)
-        except ValueError:
-            raise self._wrong() from None
-        if keyword in _NESTED_KEYWORDS:
+        if name not in TypeRoot.__members__ or name in _NESTED_KEYWORDS:
             raise self._wrong()
+        root = TypeRoot[name]
         precision = _DEFAULT_PRECISION.get(root, 0)
         if keyword in ("STRING", "BYTES"):
             precision = MAX_LENGTH
@@ -338,8 +323,12 @@ class _SqlType:
         return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
 
 
-def arrow_type(type_: "DataType") -> pa.DataType:
-    """The type in memory: the Arrow type of its columns (format.md §2.5)."""
+def _arrow_field(name: str, type_: "DataType") -> pa.Field:
+    return pa.field(name, arrow_type(type_), nullable=type_.nullable)
+
+
+def arrow_type(type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field) -> pa.DataType:
+    """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields inside it."""
     match type_.root:
         case TypeRoot.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)
@@ -347,15 +336,11 @@ def arrow_type(type_: "DataType") -> pa.DataType:
             unit = "ms" if type_.precision <= 3 else "us" if type_.precision <= 6 else "ns"
             return pa.timestamp(unit, tz="UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
         case TypeRoot.ARRAY:
-            return pa.list_(_arrow_field("element", type_.items))
+            return pa.list_(inner("element", type_.items))
         case TypeRoot.MAP | TypeRoot.MULTISET:
             key, value = type_.entry
-            return pa.map_(_arrow_field("key", key.with_nullable(False)), _arrow_field("value", value))
+            return pa.map_(inner("key", key.with_nullable(False)), inner("value", value))
         case TypeRoot.ROW:
-            return pa.struct([_arrow_field(field.name, field.type) for field in type_.fields])
+            return pa.struct([inner(field.name, field.type) for field in type_.fields])
         case root:
             return PLAIN[root]
-
-
-def _arrow_field(name: str, type_: "DataType") -> pa.Field:
-    return pa.field(name, arrow_type(type_), nullable=type_.nullable)

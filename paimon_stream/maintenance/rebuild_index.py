@@ -32,7 +32,7 @@ from paimon_stream.table.message_files import remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-from paimon_stream.write.bucket import key_hashes
+from paimon_stream.write.routing import key_hashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

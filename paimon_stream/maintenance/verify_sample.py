@@ -28,8 +28,8 @@ from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
-from paimon_stream.write.bucket import assign_buckets, key_hashes
 from paimon_stream.write.file_stats import column_bounds, merged
+from paimon_stream.write.routing import assign_buckets, key_hashes
 
 
 def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:

@@ -235,13 +235,8 @@ def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Deci
         return None
     total = _decimal(held, type_.scale)
     if abs(held) >= bound:
-        raise NumericOverflow(
-            f"The sum of column {name!r} of {table} is {total}, which is too large for {type_}. Widen the "
-            "column's type.",
-            table=table,
-            column=name,
-            value=str(total),
-        )
+        text = f"The sum of column {name!r} of {table} is {total}, which is too large for {type_}."
+        raise NumericOverflow(f"{text} Widen the column's type.", table=table, column=name, value=str(total))
     return total
 
 

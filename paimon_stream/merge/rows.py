@@ -244,10 +244,8 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
 
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
-        raise InvalidData(
-            "has the merge engine first-row and got -U or -D rows, which it does not accept. Filter them out, or set "
-            "the option ignore-delete."
-        ).of_table(spec.table, subject=True)
+        text = "has the merge engine first-row and got -U or -D rows, which it does not accept. Filter them out, or set"
+        raise InvalidData(f"{text} the option ignore-delete.").of_table(spec.table, subject=True)
     return np.where(several, runs.first(~runs.retracts), runs.starts)
 
 

@@ -3,7 +3,7 @@ the columns that order the rows of a key, and the rule of each column. Options t
 that this release does not have, are refused here, before any row is read."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from paimon_stream import options as opt
@@ -199,12 +199,8 @@ class _Reading:
 
     def _wrong(self, option: str, why: str) -> InvalidOption:
         value = self._options.get(option, "")
-        return InvalidOption(
-            f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out.",
-            option=option,
-            value=value,
-            table=self._table,
-        )
+        text = f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out."
+        return InvalidOption(text, option=option, value=value, table=self._table)
 
     # -- aggregation -------------------------------------------------------------------------------
 
@@ -220,9 +216,8 @@ class _Reading:
                 function = self._function_of(one.name)
                 rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
             if remove and rules[one.name].ignore_retract:
-                raise self._wrong(
-                    f"fields.{one.name}.ignore-retract", "does not go with aggregation.remove-record-on-delete"
-                )
+                text = f"fields.{one.name}.ignore-retract"
+                raise self._wrong(text, "does not go with aggregation.remove-record-on-delete")
         return rules
 
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
@@ -240,11 +235,8 @@ class _Reading:
                 **facts,
             )
         if not fits(function, column.type):
-            raise InvalidOption(
-                f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function "
-                f"{function!r} does not take. Change the function or the type.",
-                **facts,
-            )
+            text = f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function"
+            raise InvalidOption(f"{text} {function!r} does not take. Change the function or the type.", **facts)
         own = f"{_FIELDS}{column.name}."
         distinct = self._is_on(own + "distinct")
         delimiter = self._options.get(own + "list-agg-delimiter", ",")
@@ -268,10 +260,9 @@ class _Reading:
         on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
         removing = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
         deleting = self._columns(on_group, filter(None, removing.split(",")))
-        if remove and ignore_delete:
-            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
-        if deleting and ignore_delete:
-            raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {on_group}")
+        for given, key in ((remove, opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key), (deleting, on_group)):
+            if given and ignore_delete:
+                raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {key}")
         if remove and groups:
             raise self._wrong(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
         if not set(deleting) <= ordering:
@@ -295,11 +286,7 @@ class _Reading:
                         f"needs a sequence group that has the column {one.name!r}",
                     )
                 rules[one.name] = self._rule(one, function, group)
-        made = tuple(
-            SequenceGroup(ordering=group.ordering, deletes=any(name in deleting for name in group.ordering))
-            for group in groups
-        )
-        return made, rules
+        return tuple([replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]), rules
 
     def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
         """The sequence groups, and the position of each column's group."""

@@ -12,7 +12,7 @@ from typing import Any, Final, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables, of_unsupported_features
+from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -43,7 +43,7 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    return tuple(one for module in (of_tables, of_compaction, of_unsupported_features) for one in _declared(module))
+    return tuple(one for module in (of_tables, of_compaction) for one in _declared(module))
 
 
 def compaction_options() -> tuple[Option[Any], ...]:
@@ -75,9 +75,8 @@ def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = 
         elif key.startswith(SINK_PREFIX):
             raise InvalidOption(_unknown(key, keys), option=key)
         elif SINK_PREFIX + key in known:
-            raise InvalidOption(
-                f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.", option=key, value=value
-            )
+            text = f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}."
+            raise InvalidOption(text, option=key, value=value)
     check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)}, beside)
 
 
@@ -90,12 +89,8 @@ def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None =
     for key, value in lowered(given).items():
         if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in ours:
             name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
-            raise InvalidOption(
-                f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink: "
-                f"options={{{name!r}: {value!r}}}.",
-                option=key,
-                value=value,
-            )
+            text = f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink:"
+            raise InvalidOption(f"{text} options={{{name!r}: {value!r}}}.", option=key, value=value)
         if is_secret(key):
             raise InvalidOption(
                 f"Option {key!r} is a credential of a store. A table's options are kept in its folder, where "
@@ -213,9 +208,8 @@ class Arguments:
         huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
         if value is None or (isinstance(value, str | bytes | int | float) and not (secret or long or huge)):
             shown = repr(value)
-        return InvalidOption(
-            f"{name} is {shown}. Nothing was changed. Give {allowed}.", option=name.partition("[")[0].rpartition(" ")[2]
-        ).of_table(self._table)
+        text = f"{name} is {shown}. Nothing was changed. Give {allowed}."
+        return InvalidOption(text, option=name.partition("[")[0].rpartition(" ")[2]).of_table(self._table)
 
 
 def integer_of(value: object) -> int | None:

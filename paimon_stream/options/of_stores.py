@@ -1,19 +1,11 @@
 """The options of this package for object stores. Storage options and a sink's options may hold them."""
 
-from paimon_stream.options.option import Option, boolean, duration, integer, positive, switch
+from paimon_stream.options.option import Option, between, boolean, duration, positive, switch
 
 
 def _millis(text: str) -> int:
     """Milliseconds of a duration, at least one."""
     return positive(str(duration(text)))
-
-
-def _count(text: str) -> int:
-    """A number of retries; 0 is none."""
-    number = integer(text)
-    if not 0 <= number <= 100:
-        raise ValueError("must be from 0 to 100")
-    return number
 
 
 STORE_TIMEOUT = Option(
@@ -22,7 +14,7 @@ STORE_TIMEOUT = Option(
 )  # fmt: skip
 STORE_CONNECT_TIMEOUT = Option("paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: time to connect.")
 STORE_MAX_RETRIES = Option(
-    "paimon-stream.store.max-retries", _count, "8",
+    "paimon-stream.store.max-retries", between(0, 100, "must be from 0 to 100"), "8",
     "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
     "snapshot is not among them; commit.max-retries applies to it.",
 )  # fmt: skip

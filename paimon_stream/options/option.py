@@ -89,20 +89,20 @@ def integer(text: str) -> int:
     return number
 
 
-def small(text: str) -> int:
-    """A whole number of 32 bits."""
-    number = integer(text)
-    if number.bit_length() > 31:
-        raise ValueError("beyond 32 bits")
-    return number
+def between(least: int, most: int, why: str) -> Callable[[str], int]:
+    """A whole number within these bounds; `why` refuses any other."""
+
+    def parse(text: str) -> int:
+        number = integer(text)
+        if not least <= number <= most:
+            raise ValueError(why)
+        return number
+
+    return parse
 
 
-def positive(text: str) -> int:
-    """A whole number above zero."""
-    number = integer(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+small: Final = between(1 - 2**31, 2**31 - 1, "beyond 32 bits")
+positive: Final = between(1, 2**63 - 1, "must be at least 1")
 
 
 def share(text: str) -> float:

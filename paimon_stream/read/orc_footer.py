@@ -146,7 +146,7 @@ def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
         ends = Message(of_timestamps)
         # In UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most; the caller allows it.
         for low, high in ((3, 4), (1, 2)):
-            if ends.has(low) and ends.has(high):
+            if {low, high} <= ends.fields.keys():
                 yield column, (unzigzag(ends.number(low)), unzigzag(ends.number(high)))
                 break
 
@@ -196,10 +196,10 @@ class Message(ByteCursor):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        self._fields: dict[int, list[int | bytes]] = {}
+        self.fields: dict[int, list[int | bytes]] = {}
         while self.at < len(data):
             tag = self.varint()
-            self._fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
+            self.fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
     def _value(self, kind: int) -> int | bytes:
         match kind:
@@ -211,24 +211,20 @@ class Message(ByteCursor):
                 return self.take(self.varint())
         raise FormatError(self.damaged)
 
-    def has(self, field: int) -> bool:
-        """Whether the message has the field."""
-        return field in self._fields
-
     def number(self, field: int) -> int:
         """The last value of a number field; 0 if there is none."""
-        found = self._fields.get(field, [0])[-1]
+        found = self.fields.get(field, [0])[-1]
         if not isinstance(found, int):
             raise FormatError(self.damaged)
         return found
 
     def data(self, field: int) -> bytes:
         """The last value of a text or message field; empty if there is none."""
-        return self.all(field)[-1] if field in self._fields else b""
+        return self.all(field)[-1] if field in self.fields else b""
 
     def all(self, field: int) -> Sequence[bytes]:
         """The values of a repeated text or message field."""
-        found = self._fields.get(field, [])
+        found = self.fields.get(field, [])
         made = [one for one in found if isinstance(one, bytes)]
         if len(made) != len(found):
             raise FormatError(self.damaged)
@@ -236,5 +232,5 @@ class Message(ByteCursor):
 
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
-        found = self._fields.get(field, [])
+        found = self.fields.get(field, [])
         return [number for one in found for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())]

@@ -86,12 +86,8 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
 
 
 def _out_of_range(name: str, type_: DataType, path: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"Column {name!r} ({type_}) of {path} holds timestamps before 1677-09-21 or after 2262-04-11, which "
-        "Arrow cannot hold there. Select other columns.",
-        path=path,
-        column=name,
-    )
+    text = f"Column {name!r} ({type_}) of {path} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow"
+    return UnsupportedFeature(f"{text} cannot hold there. Select other columns.", path=path, column=name)
 
 
 def _leaf(zone: str) -> Leaf:

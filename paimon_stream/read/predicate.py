@@ -23,12 +23,16 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, TypeRoot
 
-_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
+_REFUSALS: Final[tuple[type[Exception], ...]] = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowKeyError,
+    pa.ArrowTypeError,
+)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
 _TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _MOST_SPLIT: Final = 3
 
 Known = tuple[Mapping[str, ColumnStats], int | None]
@@ -48,25 +52,22 @@ class Predicate:
         """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do
         not fit. `table` and `name`, that of the argument, are for messages."""
         if not isinstance(where, pc.Expression):
-            raise InvalidOption(
-                f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7.", option=name
-            ).of_table(table)
+            text = f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7."
+            raise InvalidOption(text, option=name).of_table(table)
         if _BY_PLACE.search(_TEXTS.sub("", str(where))):  # reads have the columns in another order, or some of them
             text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
             raise InvalidOption(text, option=name).of_table(table)
         whole = arrow_schema(schema.fields)
         empty = whole.empty_table()
-        try:
-            empty.filter(where)
-        except _REFUSALS as why:
+        why = _refusal(where, empty)
+        if why is not None:
             unknown = _UNKNOWN.match(str(why))
             text = _first_line(why)
             if unknown:
                 text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
-            raise IncompatibleSchema(
-                f"the condition {where} does not fit the columns: {text}.", column=unknown and unknown[1]
-            ).of_table(table) from None
-        needed = [one for one in schema.fields if not _fits(where, empty.drop_columns([one.name]))]
+            text = f"the condition {where} does not fit the columns: {text}."
+            raise IncompatibleSchema(text, column=unknown and unknown[1]).of_table(table)
+        needed = [one for one in schema.fields if _refusal(where, empty.drop_columns([one.name]))]
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
@@ -103,12 +104,13 @@ class Predicate:
         return found
 
 
-def _fits(where: pc.Expression, empty: pa.Table) -> bool:
+def _refusal(where: pc.Expression, empty: pa.Table) -> Exception | None:
+    """Why the condition does not fit these columns; None if it does."""
     try:
         empty.filter(where)
-    except _REFUSALS:
-        return False
-    return True
+    except _REFUSALS as why:
+        return why
+    return None
 
 
 def _first_line(why: Exception) -> str:
@@ -121,7 +123,7 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]
     nulls = [] if stats.null_count == 0 else [column.is_null()]
-    is_float = one.type.root in _FLOATS
+    is_float = one.type.is_float
     unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
     if one.type.root is TypeRoot.CHAR and low is not None:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not

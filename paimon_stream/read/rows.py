@@ -235,9 +235,8 @@ class _Reader:
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
-            raise FormatError(
-                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
-            )
+            text = f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}"
+            raise FormatError(text, path=path)
 
     def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that all of these files hold. Each column comes from the first file that has it, and is NULL if
@@ -248,11 +247,8 @@ class _Reader:
             place = next((place for place, ids in enumerate(held) if one.id in ids), None)
             if place is None and not (one.type.nullable or one.name in self._partition_keys):
                 names = ", ".join(file.file.file_name for file in files)
-                raise FormatError(
-                    f"column {one.name!r} is NOT NULL, but none of the files {names} has it. Write the column, or "
-                    "select others.",
-                    column=one.name,
-                ).of_table(self._scan.table.location)
+                text = f"column {one.name!r} is NOT NULL, but none of the files {names} has it. Write the column, or"
+                raise FormatError(f"{text} select others.", column=one.name).of_table(self._scan.table.location)
             columns[place or 0].append(one)
         parts = [self._of(some).file(file, batch_rows) for file, some in zip(files, columns, strict=True) if some]
         batches = [next(one, None) for one in parts]
@@ -335,11 +331,8 @@ def file_chunks(
         case "avro":
             yield from read_avro(source, path, fields, batch_rows)
         case other:
-            raise UnsupportedFeature(
-                f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro. Read the table with "
-                "an engine that does.",
-                path=path,
-            )
+            text = f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro."
+            raise UnsupportedFeature(f"{text} Read the table with an engine that does.", path=path)
 
 
 def _format(name: str) -> str:
@@ -373,11 +366,8 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
             raise translated(failed, path, "read") from None
         raise _broken(path, failed) from None
     except MemoryError:
-        raise FormatError(
-            f"{path} cannot be read: it needs more memory than this process has. Read fewer columns, or give "
-            f"the process more memory. If the file should be small: {_CURE}",
-            path=path,
-        ) from None
+        text = f"{path} cannot be read: it needs more memory than this process has. Read fewer columns, or give the"
+        raise FormatError(f"{text} process more memory. If the file should be small: {_CURE}", path=path) from None
     except BROKEN_FILE as failed:
         raise _broken(path, failed) from None
 

@@ -102,8 +102,8 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
     """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
     _check_readable(table)
-    merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
     schema, given = table.schema, tuple(files)
+    merge = _merge_of(table, schema) if schema.primary_keys else None
     scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
     return replace(scan, vectors=_vectors(table, snapshot, files))
 
@@ -135,10 +135,8 @@ def find_snapshot(
     if found is None:
         ids = store.ids()
         there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
-        raise NotFound(
-            f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
-            snapshot=snapshot_id,
-        ).of_table(table.location, subject=True)
+        text = f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}."
+        raise NotFound(text, snapshot=snapshot_id).of_table(table.location, subject=True)
     return found
 
 
@@ -148,9 +146,8 @@ def _at(table: Table, store: SnapshotStore, millis: int) -> Snapshot:
     place = bisect_right(ids, millis, key=lambda one: store.get(one).time_millis)
     if place == 0:
         text = "there is none" if not ids else f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
-        raise NotFound(
-            f"has no snapshot of {iso(millis)} or before: {text}. Give a later time, or a tag.", timestamp=millis
-        ).of_table(table.location, subject=True)
+        text = f"has no snapshot of {iso(millis)} or before: {text}. Give a later time, or a tag."
+        raise NotFound(text, timestamp=millis).of_table(table.location, subject=True)
     return store.get(ids[place - 1])
 
 
@@ -160,11 +157,8 @@ def _tagged(table: Table, tag: str) -> Snapshot:
     try:
         return decode_snapshot(table.storage.read(path, MOST_JSON), full)
     except NotFound:
-        raise NotFound(
-            f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at PaimonTable.tags().",
-            tag=tag,
-            path=full,
-        ).of_table(table.location, subject=True) from None
+        text = f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at PaimonTable.tags()."
+        raise NotFound(text, tag=tag, path=full).of_table(table.location, subject=True) from None
 
 
 def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
@@ -172,17 +166,15 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
         return schema.fields
     names = names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if not isinstance(names, tuple) or not names:
-        raise IncompatibleSchema(
-            f"columns is {names!r}. Give a list with at least one column of {table.location}.", table=table.location
-        )
+        text = f"columns is {names!r}. Give a list with at least one column of {table.location}."
+        raise IncompatibleSchema(text, table=table.location)
     chosen = []
     for name in names:
         if name not in schema.field_names:
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
-            raise IncompatibleSchema(
-                f"has no column {name!r} (schema {schema.id}).{hint}", column=name, schema=schema.id
-            ).of_table(table.location, subject=True)
+            text = f"has no column {name!r} (schema {schema.id}).{hint}"
+            raise IncompatibleSchema(text, column=name, schema=schema.id).of_table(table.location, subject=True)
         chosen.append(schema.field(name))
     if len(set(names)) < len(names):
         raise IncompatibleSchema(f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location)
@@ -294,8 +286,5 @@ def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
-            raise UnsupportedFeature(
-                f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does.",
-                option=option.key,
-                value=value,
-            ).of_table(table.location, subject=True)
+            text = f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does."
+            raise UnsupportedFeature(text, option=option.key, value=value).of_table(table.location, subject=True)

@@ -22,8 +22,8 @@ from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.tasks import pack_task
 from paimon_stream.spark.types import named
 from paimon_stream.table.table import Table
-from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.dynamic_buckets import MOST_BUCKETS
+from paimon_stream.write.routing import assign_buckets
 from paimon_stream.write.shuffle_packets import PACKETS
 from paimon_stream.write.task import WriteSpec
 
@@ -167,7 +167,7 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
     the bucket key columns in order. Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so
     the expression builds the bytes of the row. None without such an expression: it exists for keys of BOOLEAN, TINYINT,
     SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
-    `write/bucket.py`)."""
+    `write/routing.py`)."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
         return F.pmod(F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:

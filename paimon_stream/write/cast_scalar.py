@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream import errors
-from paimon_stream.format.arrow_types import count_not_utf8
+from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 _WIDE: Final = Context(prec=100)
-_UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000
 _NULL_CURE: Final = "Filter NULLs out, or replace them with coalesce()."
 
@@ -46,9 +45,8 @@ class Place:
 def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _NULL_CURE) -> None:
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
-        raise errors.NullInNotNull(
-            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}", **place.context(column.null_count)
-        )
+        text = f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}"
+        raise errors.NullInNotNull(text, **place.context(column.null_count))
 
 
 def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
@@ -68,10 +66,9 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "
 
 def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
-    spare = _UNIT_DIGITS[column.type.unit] - type_.precision
-    if spare <= 0:
+    step = PER_SECOND[column.type.unit] // 10**type_.precision
+    if step <= 1:
         return
-    step = 10**spare
     values = column.view(pa.int64())
     changed = _count(pc.not_equal(pc.multiply(pc.divide(values, step), step), values))
     if changed:
@@ -125,11 +122,8 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
 
 
 def _overflow(type_: DataType, place: "Place", outside: int) -> errors.NumericOverflow:
-    return errors.NumericOverflow(
-        f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
-        "the values.",
-        **place.context(outside),
-    )
+    text = f"{place} is {type_}, but the value is out of its range in {place.amount}."
+    return errors.NumericOverflow(f"{text} Widen the column, or fix the values.", **place.context(outside))
 
 
 def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
@@ -146,11 +140,8 @@ def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> erro
 def _other_type(
     column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = ""
 ) -> errors.IncompatibleSchema:
-    return errors.IncompatibleSchema(
-        f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
-        **place.context(count),
-        type=str(column.type),
-    )
+    text = f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first."
+    return errors.IncompatibleSchema(text, **place.context(count), type=str(column.type))
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:

@@ -107,11 +107,8 @@ def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: 
         return _cast_array(column, type_, target, place)
     if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
         return _cast_map(column, type_, target, place)
-    raise IncompatibleSchema(
-        f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first.",
-        **place.context(len(column) - column.null_count),
-        type=str(source),
-    )
+    text = f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first."
+    raise IncompatibleSchema(text, **place.context(len(column) - column.null_count), type=str(source))
 
 
 def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
@@ -144,7 +141,7 @@ def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Arr
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
-    lengths, null = np.diff(bounds), _flags(column.is_null())
+    lengths, null = np.diff(bounds), np.asarray(column.is_null())
     parts = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
     if lengths[null].any():
         keep = pa.array(np.repeat(~null, lengths))
@@ -167,7 +164,7 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
             **place.context(len(column) - column.null_count),
             type=str(column.type),
         )
-    valid = _flags(column.is_valid()) if column.null_count else None
+    valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
     for one, field in zip(type_.fields, target, strict=True):
         member = column.field(names.index(one.name))
@@ -199,11 +196,6 @@ def _zero(type_: pa.DataType) -> Any:
     return False if pa.types.is_boolean(type_) else 0
 
 
-def _flags(column: Any) -> npt.NDArray[np.bool_]:
-    made: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
-    return made
-
-
 # -- default values -----------------------------------------------------------------------------------
 
 
@@ -224,12 +216,8 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
         why = "defaults of nested columns are not supported"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, IncompatibleSchema):
         why = "that is not a value of its type"
-    raise UnsupportedFeature(
-        f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default.",
-        table=table,
-        column=one.name,
-        value=one.default_value,
-    )
+    text = f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default."
+    raise UnsupportedFeature(text, table=table, column=one.name, value=one.default_value)
 
 
 def _parsed(text: str, root: TypeRoot, target: pa.DataType) -> pa.Array:

@@ -14,21 +14,11 @@ import pyarrow.compute as pc
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import (
-    NO_STATS,
-    ColumnStats,
-    StatsKind,
-    StatsMode,
-    encode_stats,
-    parse_mode,
-    value_order,
-)
+from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsMode, encode_stats, parse_mode, value_order
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
 Bounds = tuple[Any, Any]
-
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +45,7 @@ class StatsPlan:
     @property
     def wanted(self) -> tuple[bool, ...]:
         """For each column, whether it gets any statistics."""
-        return tuple(mode.kind is not StatsKind.NONE for mode in self.modes)
+        return tuple(mode.kind != "none" for mode in self.modes)
 
     def describe(self, columns: Sequence[ColumnStats]) -> tuple[SimpleStats, tuple[str, ...] | None]:
         """The statistics of a file with these columns, and the names of the columns covered (None: all)."""
@@ -99,7 +89,7 @@ def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
     """The least and greatest value, text as bytes. None if there are no values or the type has no order."""
     if type_.is_nested or type_.is_binary:
         return None
-    if type_.root in _FLOATS:
+    if type_.is_float:
         found = _float_bounds(column)
     elif type_.is_string:
         found = _min_max(column.cast(pa.binary()))
@@ -133,7 +123,7 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
     """The bounds over all of `bounds`, with text decoded; no bounds if the text is not UTF-8."""
     if not bounds:
         return None, None
-    order = partial(value_order, type_) if type_.root in _FLOATS else None
+    order = partial(value_order, type_) if type_.is_float else None
     low = min((one[0] for one in bounds), key=order)
     high = max((one[1] for one in bounds), key=order)
     if not type_.is_string:
@@ -156,33 +146,21 @@ _IDS_PER_FIELD: Final = 1024
 def file_schema(schema: TableSchema) -> pa.Schema:
     """The columns in table order, each with its field id; NOT NULL columns are not nullable. Members of ROWs have field
     ids of their own. The ids of elements, keys and values are derived from the field around them."""
-    return pa.schema([_field(one) for one in schema.fields])
+    return pa.schema([_with_id(one.name, one.type, one.id, one.id, 1) for one in schema.fields])
 
 
-def _field(one: DataField) -> pa.Field:
-    return _made(one.name, _type(one.type, one.id, 1), one.type.nullable, one.id)
+def _with_id(name: str, type_: DataType, id_: int, field: int, depth: int) -> pa.Field:
+    """A field with this id, inside the field whose id is `field`; `depth` counts nested collections from 1."""
 
+    def inner(part: str, of: DataType) -> pa.Field:
+        away = _IDS_PER_FIELD * field + depth
+        return _with_id(part, of, _INNER_IDS + (-away if part == "key" else away), field, depth + 1)
 
-def _made(name: str, type_: pa.DataType, nullable: bool, id_: int) -> pa.Field:
-    return pa.field(name, type_, nullable=nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
-
-
-def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
-    """The type inside the field whose id is `field`; `depth` counts nested collections from 1."""
-    above = _INNER_IDS + _IDS_PER_FIELD * field + depth
-    match type_:
-        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return pa.list_(_made("element", _type(element, field, depth + 1), element.nullable, above))
-        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            key, value = type_.entry
-            below = _INNER_IDS - _IDS_PER_FIELD * field - depth
-            return pa.map_(
-                _made("key", _type(key, field, depth + 1), False, below),
-                _made("value", _type(value, field, depth + 1), value.nullable, above),
-            )
-        case DataType(root=TypeRoot.ROW):
-            return pa.struct([_field(one) for one in type_.fields])
-    return arrow_type(type_)
+    if type_.root is TypeRoot.ROW:
+        made = pa.struct([_with_id(one.name, one.type, one.id, one.id, 1) for one in type_.fields])
+    else:
+        made = arrow_type(type_, inner)
+    return pa.field(name, made, nullable=type_.nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:

@@ -193,11 +193,8 @@ def format_option(
     try:
         return parse(raw)
     except (ValueError, KeyError):
-        raise InvalidOption(
-            f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {documented_by} documents it.",
-            option=key,
-            value=raw,
-        ) from None
+        text = f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {documented_by} documents it."
+        raise InvalidOption(text, option=key, value=raw) from None
 
 
 class Dictionaries:

@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import partial
 from typing import Any, Final
@@ -34,7 +34,6 @@ _MICRO_DIGITS: Final = 6
 """Timestamps of more digits are INT96 in Parquet files. INT96 columns have no bounds."""
 
 _MOST_FOOTER_BYTES: Final = 4096
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _WIDE: Final = Context(prec=100)
 _MILLI_DIGITS: Final = 3
 
@@ -119,7 +118,7 @@ class _ParquetStats:
         self._types = types
         leaves = [len(leaf_types(one)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
-        self._always = [i for i, one in enumerate(types) if one.root in _FLOATS]
+        self._always = [i for i, one in enumerate(types) if one.is_float]
         self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
         self._rows = RowStats(types, self._int96)
         self._texts = [i for i, one in enumerate(types) if one.is_string]
@@ -141,7 +140,7 @@ class _ParquetStats:
             if type_.is_nested:
                 made.append(NO_STATS)
             elif self._int96[i]:
-                made.append(replace(rows[i], min=None, max=None))
+                made.append(rows[i]._replace(min=None, max=None))
             else:
                 made.append(self._column([group.column(self._leaf[i]) for group in groups], i, type_))
         return made

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import TypeRoot
 from paimon_stream.merge.spec import (
     AGGREGATION,
     DELETE,
@@ -33,8 +32,6 @@ _STORED_WORDS: Final = (
     f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
     "instead of the table's option rowkind.field."
 )
-
-_APPROXIMATE: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
@@ -60,11 +57,8 @@ class Operations:
         """The column that the sink's options name, or None if they name none. Raises `InvalidOption`."""
         if not options.is_set(OPERATION_COLUMN):
             if options.is_set(OPERATION_MAPPING):
-                raise InvalidOption(
-                    f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing "
-                    "to map. Name the column, or leave the mapping out.",
-                    option=OPERATION_MAPPING.key,
-                )
+                text = f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map."
+                raise InvalidOption(f"{text} Name the column, or leave the mapping out.", option=OPERATION_MAPPING.key)
             return None
         mapping = options.value(OPERATION_MAPPING) if options.is_set(OPERATION_MAPPING) else None
         kinds = _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
@@ -80,9 +74,8 @@ class Operations:
             wrong = f"contradicts 'rowkind.field' of {table}, which says where the kinds are. Leave it out"
         else:
             return
-        raise InvalidOption(
-            f"{OPERATION_COLUMN.key} = {self.column!r} {wrong}.", option=OPERATION_COLUMN.key, table=table
-        )
+        text = f"{OPERATION_COLUMN.key} = {self.column!r} {wrong}."
+        raise InvalidOption(text, option=OPERATION_COLUMN.key, table=table)
 
     def only(self, found: int, table: str) -> None:
         """Raises `IncompatibleSchema` unless `found`, the number of such columns in the rows, is 1."""
@@ -92,9 +85,8 @@ class Operations:
             wrong = f"have {found} columns of that name. Drop or rename the others"
         else:
             wrong = "have no such column. Select it beside the table's columns"
-        raise IncompatibleSchema(
-            f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.", column=self.column
-        ).of_table(table)
+        text = f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written."
+        raise IncompatibleSchema(text, column=self.column).of_table(table)
 
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
@@ -243,7 +235,7 @@ def _column_rules(schema: TableSchema, merge: MergeSpec) -> Iterator[_ColumnRule
     removing = [group.ordering for group in merge.groups if group.deletes]
     for name, rule in merge.rules.items():
         grouped = () if rule.group is None else merge.groups[rule.group].ordering
-        only_zero = rule.function == "product" and schema.field(name).type.root not in _APPROXIMATE
+        only_zero = rule.function == "product" and not schema.field(name).type.is_float
         if rule.ignore_retract or not (only_zero or (grouped and _takes_nothing_back(rule))):
             continue
         yield _ColumnRule(

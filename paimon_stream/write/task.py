@@ -7,8 +7,8 @@ import logging
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from paimon_stream.errors import FormatError, InvalidData, PaimonStreamError, St
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.json_text import BROKEN
-from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
+from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -72,17 +72,12 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     """The result or failure that `encode_result` encoded; an unknown class of error becomes `PaimonStreamError`. Raises
     `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
-        raise FormatError(
-            f"These {len(data)} bytes are not the result of a write task. Install the same release of "
-            "paimon-stream on the driver and the executors."
-        )
+        text = f"These {len(data)} bytes are not the result of a write task."
+        raise FormatError(f"{text} Install the same release of paimon-stream on the driver and the executors.")
     _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
-        raise UnknownVersion(
-            f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
-            "Upgrade paimon-stream on the driver.",
-            version=version,
-        )
+        text = f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}."
+        raise UnknownVersion(f"{text} Upgrade paimon-stream on the driver.", version=version)
     try:
         if kind == _FAILURE:
             fields = json.loads(data[_HEAD.size :])
@@ -130,17 +125,6 @@ class WriteSpec:
     def is_dynamic(self) -> bool:
         """Whether the bucket of a key is found by an index."""
         return bool(self.schema.primary_keys) and self.options.value(BUCKET) == UNAWARE
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A schema's options are a read-only view, which cannot be pickled; its JSON can.
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        return _restored, ({**given, "schema": encode_schema(self.schema), "options": dict(self.options)},)
-
-
-def _restored(given: dict[str, Any]) -> WriteSpec:
-    schema = decode_schema(given["schema"], "the schema of a write task")
-    options = Options(given["options"], location=given["storage"].location)
-    return WriteSpec(**{**given, "schema": schema, "options": options})
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:

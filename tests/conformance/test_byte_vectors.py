@@ -20,7 +20,7 @@ from paimon_stream.format.murmur import hash_bytes, hash_rows
 from paimon_stream.format.names import partition_path, unescape
 from paimon_stream.format.stats import ColumnStats, parse_mode
 from paimon_stream.format.types import DataType, parse_type
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.routing import assign_buckets
 from tests.kits.vector_values import KINDS, arrow_column, internal
 
 Vectors = Callable[[str], Any]

@@ -122,7 +122,7 @@ def some_type(rng: random.Random, depth: int) -> DataType:
         return DataType(root=TypeRoot.ROW, nullable=nullable, fields=some_fields(rng, depth - 1))
     key = rng.choice(TYPES).with_nullable(False) if kind == "MAP" else None
     element = some_type(rng, depth - 1)
-    return DataType(root=TypeRoot(kind), nullable=nullable, key=key, element=element)
+    return DataType(root=TypeRoot[kind], nullable=nullable, key=key, element=element)
 
 
 def some_fields(rng: random.Random, depth: int) -> tuple[DataField, ...]:

@@ -362,7 +362,7 @@ def _partition(data: bytes) -> None:
     for legacy in (True, False):
         replace(_LAYOUT, legacy_name=legacy).partition_values(data)
     names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, data))
-    later = [one for one in KEY_TYPES if one.root.value != "TIMESTAMP_LTZ"]
+    later = [one for one in KEY_TYPES if one.root.name != "TIMESTAMP_LTZ"]
     values = deserialize(KEY_TYPES, data)[: len(later)]
     names.partition_path(list(KEYS)[: len(later)], later, values, legacy=False)
 

@@ -14,7 +14,7 @@ from paimon_stream.format.binary_columns import column_values, encode_columns
 from paimon_stream.format.binary_row import decode_row, deserialize, encode_row, serialize
 from paimon_stream.format.murmur import hash_bytes, hash_rows
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type, parse_type
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.routing import assign_buckets
 from tests.kits.row_strategies import all_types, natural, natural_row, rows, scalar_types
 from tests.kits.seeds import examples
 

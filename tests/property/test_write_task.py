@@ -16,7 +16,7 @@ from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.routing import assign_buckets
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.seeds import examples
 

@@ -18,8 +18,8 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, HASH, DataFileMeta
 from paimon_stream.table.table import Table
-from paimon_stream.write.bucket import key_hashes
 from paimon_stream.write.dynamic_buckets import Assigner
+from paimon_stream.write.routing import key_hashes
 from tests.kits.commits import FIELDS, data_file
 from tests.simulation.rewriting import pieces_of
 from tests.simulation.state import State, Violation

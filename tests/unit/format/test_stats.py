@@ -15,7 +15,6 @@ from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, SimpleStats
 from paimon_stream.format.stats import (
     NO_STATS,
     ColumnStats,
-    StatsKind,
     StatsMode,
     decode_stats,
     encode_stats,
@@ -45,11 +44,11 @@ def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes)
 @pytest.mark.parametrize(
     ("text", "mode"),
     [
-        ("none", StatsMode(kind=StatsKind.NONE)),
-        ("Counts", StatsMode(kind=StatsKind.COUNTS)),
-        (" FULL ", StatsMode(kind=StatsKind.FULL)),
-        ("truncate(16)", StatsMode(kind=StatsKind.TRUNCATE, length=16)),
-        ("TRUNCATE(1)", StatsMode(kind=StatsKind.TRUNCATE, length=1)),
+        ("none", StatsMode(kind="none")),
+        ("Counts", StatsMode(kind="counts")),
+        (" FULL ", StatsMode(kind="full")),
+        ("truncate(16)", StatsMode(kind="truncate", length=16)),
+        ("TRUNCATE(1)", StatsMode(kind="truncate", length=1)),
     ],
 )
 def test_modes_are_read(text: str, mode: StatsMode) -> None:
@@ -65,7 +64,7 @@ def test_what_is_no_mode_is_refused(text: str) -> None:
 @given(TEXT, st.integers(1, 20))
 @settings(deadline=None)
 def test_cut_bounds_still_enclose_the_value(value: str, length: int) -> None:
-    mode = StatsMode(kind=StatsKind.TRUNCATE, length=length)
+    mode = StatsMode(kind="truncate", length=length)
     cut = mode.apply(ColumnStats(min=value, max=value, null_count=0))
     if cut.max is None:
         assert cut.min is None

@@ -10,7 +10,7 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.types import parse_type
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.routing import assign_buckets
 
 INT, STRING, DOUBLE = parse_type("INT"), parse_type("STRING"), parse_type("DOUBLE")
 
