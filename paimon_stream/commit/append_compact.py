@@ -1,10 +1,9 @@
 """One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4, §2.2, §7.3).
 
-Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published
-only after its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the
-APPEND is part of the table, the rows are committed, so no failure of the compaction fails the commit (R3.2).
-The files of a failed compaction belong to nobody, and wait for an orphan cleaner.
-"""
+Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published only after
+its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the APPEND is part of the
+table, the rows are committed, so no failure of the compaction fails the commit (R3.2). The files of a failed compaction
+belong to nobody, and wait for an orphan cleaner."""
 
 import logging
 from collections.abc import Callable

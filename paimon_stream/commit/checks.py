@@ -1,10 +1,9 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the
-commit touches are read. The live files are read only for a commit that removes files, and for one that asks to be
-`checked`, because its messages may have been published before. The files of a fresh batch are new, and their names
-its own. `missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to
-them yet."""
+Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the commit
+touches are read. The live files are read only for a commit that removes files, and for one that asks to be `checked`,
+because its messages may have been published before. The files of a fresh batch are new, and their names its own.
+`missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to them yet."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator

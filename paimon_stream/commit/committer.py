@@ -1,10 +1,9 @@
-"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is
-published. The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one
-commit. This module makes each of them, in the steps that docs/architecture.md (The way of a commit) draws.
+"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is published.
+The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one commit. This module makes
+each of them, in the steps that docs/architecture.md (The way of a commit) draws.
 
-The ownership law: a file may be deleted only while no attempt that references it can ever be published.
-So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
-"""
+The ownership law: a file may be deleted only while no attempt that references it can ever be published. So every
+failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -62,9 +61,8 @@ _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 class Committer:
     """Commits to one table, one commit at a time.
 
-    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the
-    bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table.
-    """
+    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the bucket counts
+    and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table."""
 
     def __init__(
         self,
@@ -104,11 +102,10 @@ class Committer:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
         These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`,
-        `TableRolledBack`, `TableReplaced`, `StorageError`, `FormatError`, and what the request's source
-        raises. `CommitUnknown` means that the commit may be published. A compaction that fails after the
-        first snapshot was published raises nothing; see `Published`.
-        """
+        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`,
+        `TableReplaced`, `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that
+        the commit may be published. A compaction that fails after the first snapshot was published raises nothing; see
+        `Published`."""
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)

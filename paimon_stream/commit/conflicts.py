@@ -1,9 +1,8 @@
 """The conflict rules: pure functions of what is in the table and what a commit would change.
 
-Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md
-§3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before
-anything is written. When the rules run, nothing has been written, so a conflict leaves nothing behind.
-"""
+Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md §3.1 and
+the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before anything is written.
+When the rules run, nothing has been written, so a conflict leaves nothing behind."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
 """What others published since a commit was judged: the window (seen, latest].
 
 Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose `seen`
-snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours.
-"""
+snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours."""
 
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.lost import lost_facts

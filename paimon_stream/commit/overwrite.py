@@ -2,8 +2,7 @@
 one those that match a spec (`{}` matches all), a *dynamic* one those that get new files.
 
 Invariants: the files to remove are determined anew on the base of every attempt. So an append that was published
-meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files.
-"""
+meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files."""
 
 import logging
 from collections import defaultdict

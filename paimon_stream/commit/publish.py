@@ -3,10 +3,9 @@
 `confirm` looks at the snapshots around K, because a paused writer may create an id again, outside the lineage, after it
 expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
 
-Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that
-is not. `proven` says that it can never become part of the table, so its metadata may be deleted. Everything
-else is `CommitUnknown`, and then nothing was deleted.
-"""
+Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that is not.
+`proven` says that it can never become part of the table, so its metadata may be deleted. Everything else is
+`CommitUnknown`, and then nothing was deleted."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -65,9 +64,8 @@ class Publisher:
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
         """Creates the snapshot's file.
 
-        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the
-        outcome stays open, another `StorageError` only if nothing was published.
-        """
+        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the outcome
+        stays open, another `StorageError` only if nothing was published."""
         snapshot = staged.snapshot
         why: StorageError
         doubted = False
@@ -113,8 +111,7 @@ class Publisher:
 
         `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the first look
         is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough,
-        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known.
-        """
+        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known."""
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:

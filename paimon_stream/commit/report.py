@@ -81,8 +81,7 @@ class CommitReport:
     `removed_files` counts those removed of dead attempts.
 
     In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST, DELETE),
-    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them.
-    """
+    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them."""
 
     location: str
     user: str

@@ -1,9 +1,8 @@
-"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit (docs/format-notes.md says where the table's largest number is kept).
+"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are still
+valid at the commit (docs/format-notes.md says where the table's largest number is kept).
 
 Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A batch is not
-published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2).
-"""
+published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2)."""
 
 from dataclasses import dataclass
 from typing import Final

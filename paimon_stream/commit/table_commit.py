@@ -1,9 +1,8 @@
 """Commits without Spark: makes the files of commit messages part of a table.
 
-`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages
-that may already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort`
-removes the files of messages that will never be published.
-"""
+`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages that may
+already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort` removes the files of
+messages that will never be published."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -86,11 +85,10 @@ class TableCommit:
         """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it. Without files
         there is no snapshot, unless the table's options ask for one. `watermark` is epoch milliseconds.
 
-        It does not check whether the identifier was used before the call; after a failure, call
-        `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the
-        last snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` if
-        somebody else publishes this identifier or a later one under the same user meanwhile.
-        """
+        It does not check whether the identifier was used before the call; after a failure, call `filter_and_commit`.
+        Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the last snapshot that this object
+        has published was replaced or rolled back; and `SharedCheckpoint` if somebody else publishes this identifier or
+        a later one under the same user meanwhile."""
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
         watermark, properties = self._taken_marks(watermark, properties)
         given = self._taken_messages(messages)
@@ -138,8 +136,7 @@ class TableCommit:
 
         Raises the errors of `commit`; with nothing published `FormatError` for messages that do not fit the table, and
         `DeletedFiles` for a file of any committable that is gone or already in the table; `HistoryUnknown` if the last
-        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`).
-        """
+        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`)."""
         watermark, properties = self._taken_marks(watermark, properties)
         taken = self._taken_committables(committables)
         latest = self._latest()
@@ -175,19 +172,18 @@ class TableCommit:
     ) -> CommitReport:
         """Replaces files of the table with the messages' files, in one snapshot.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
-        the whole table. All files must lie in these partitions, and without files they are cleared. Without a
-        `partition`, `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only
-        the partitions that get files are replaced, or the whole table. If a dynamic overwrite has nothing to
-        replace, there is no snapshot. Earlier snapshots keep their files.
+        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches the whole
+        table. All files must lie in these partitions, and without files they are cleared. Without a `partition`,
+        `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only the partitions that get
+        files are replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no snapshot.
+        Earlier snapshots keep their files.
 
-        With an identifier it is safe to repeat: if this user has published the identifier or a later one,
-        nothing is done. Without one it is a batch commit under a new user (semantics.md R1.2), and a
-        repetition is another overwrite.
+        With an identifier it is safe to repeat: if this user has published the identifier or a later one, nothing is
+        done. Without one it is a batch commit under a new user (semantics.md R1.2), and a repetition is another
+        overwrite.
 
-        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
-        have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
-        """
+        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
+        `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`."""
         # Not the identifier that all batch commits share: what has it cannot be repeated.
         most = BATCH_IDENTIFIER - 1
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=most, optional=True)

@@ -4,8 +4,7 @@
 An index file never changes. If a data file goes or gets another vector, the index file that has its vector is replaced
 by new ones, which have the other vectors byte for byte. Invariant: a new index file belongs to nobody until a snapshot
 names it, and is removed only after a commit that is surely not published. An attempt that lost may leave its index
-files as orphans.
-"""
+files as orphans."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -4,11 +4,10 @@
                                                                              │
     batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
-Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches
-only, in the stream's thread, with its user and the id of its last published batch. So the ids of a stream never
-go back, and a replayed batch finds itself published. Until a unit is in a commit, its new files belong to
-nobody, and they are removed if it is given up.
-"""
+Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches only, in
+the stream's thread, with its user and the id of its last published batch. So the ids of a stream never go back, and a
+replayed batch finds itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
+if it is given up."""
 
 import atexit
 import logging

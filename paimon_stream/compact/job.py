@@ -3,10 +3,9 @@
 
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
-Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if
-the unit is given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an
-interrupted compaction goes on where it ended when it is run again.
-"""
+Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if the unit is
+given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an interrupted compaction
+goes on where it ended when it is run again."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -71,8 +70,7 @@ def compact(
 
     Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and `InvalidData`
     for a partition that the table cannot have, `InvalidOption`, `TableRolledBack`, and the errors of reading, writing
-    and committing. Of damaged files the first error is raised when all others have been published.
-    """
+    and committing. Of damaged files the first error is raised when all others have been published."""
     run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():

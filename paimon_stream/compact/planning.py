@@ -1,7 +1,6 @@
-"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and
-finds what carries the units out. Without buckets, the small files of a partition are packed into units
-(compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on
-their input only."""
+"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and finds
+what carries the units out. Without buckets, the small files of a partition are packed into units (compaction.md §2.1).
+In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on their input only."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,7 @@
 
 A unit travels as Java's commit message, with the files of its bucket as those before a compaction. The other process
 plans the bucket again, and finds the same unit, because a plan depends on files and thresholds only. Its answer is a
-message, too. Files of an answer that does not arrive, or comes a second time, are orphans.
-"""
+message, too. Files of an answer that does not arrive, or comes a second time, are orphans."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
