@@ -98,15 +98,13 @@ def check_schemas(context: CommitContext, known: Collection[int], entries: Itera
     """The table has the schema of every added file; without it nobody could read the file. Raises `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
-            raise SchemaChanged(
+            text = (
                 f"{context}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
                 f"which this table does not have; its newest is {max(known, default=None)}. "
                 f"{context.left_out}. The messages belong to another table, or to this one before it was "
-                "restored or created again: write the rows again to the current table.",
-                **context.facts(),
-                schema=entry.file.schema_id,
-                file=entry.file.file_name,
+                "restored or created again: write the rows again to the current table."
             )
+            raise SchemaChanged(text, **context.facts(), schema=entry.file.schema_id, file=entry.file.file_name)
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
@@ -257,14 +255,12 @@ def check_strict_mode(
             what = "has appended files, which this overwrite may delete"
         else:
             continue
-        raise StrictModeViolated(
+        text = (
             f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
             f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
-            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
-            **context.facts(),
-            snapshot=snapshot.id,
-            kind=snapshot.commit_kind.value,
+            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later."
         )
+        raise StrictModeViolated(text, **context.facts(), snapshot=snapshot.id, kind=snapshot.commit_kind.value)
 
 
 def _refuse(
@@ -278,9 +274,5 @@ def _refuse(
 def _deleted(context: CommitContext, names: Collection[str], what: str, cure: str) -> DeletedFiles:
     some = ", ".join(sorted(names)[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return DeletedFiles(
-        f"{context}: {what}: {some}{more}. {context.left_out}. {cure}.",
-        **context.facts(),
-        count=len(names),
-        files=tuple(names)[:_SHOWN],
-    )
+    text = f"{context}: {what}: {some}{more}. {context.left_out}. {cure}."
+    return DeletedFiles(text, **context.facts(), count=len(names), files=tuple(names)[:_SHOWN])

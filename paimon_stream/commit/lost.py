@@ -127,11 +127,7 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
         "only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
-        raise UnsupportedTable(
-            f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict.",
-            table=table.location,
-            user=other.commit_user,
-            snapshot=other.id,
-        )
+        text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."
+        raise UnsupportedTable(text, table=table.location, user=other.commit_user, snapshot=other.id)
     cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
     _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)

@@ -178,14 +178,13 @@ class Sequences:
         ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
-        return SequenceConflict(
+        text = (
             f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "
             f"numbers up to {theirs}, and this batch, numbered before that, begins at {ours} there. It is not certain "
             "that its rows would replace older ones. Nothing was published. Let only one writer write to a bucket, "
-            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
-            snapshot=snapshot.id,
-            bucket=bucket,
-        ).of_table(self._location)
+            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}."
+        )
+        return SequenceConflict(text, snapshot=snapshot.id, bucket=bucket).of_table(self._location)
 
     def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""

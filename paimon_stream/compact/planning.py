@@ -43,11 +43,10 @@ def check_compactable(table: Table) -> None:
     for option, only_keyed, why in _REFUSED:
         if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
             value = table.options[option.key]
-            raise UnsupportedFeature(
-                f"has {option.key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
-                option=option.key,
-                value=value,
-            ).of_table(table.location, subject=True)
+            text = (
+                f"has {option.key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM."
+            )
+            raise UnsupportedFeature(text, option=option.key, value=value).of_table(table.location, subject=True)
     check_table_kind(table)
 
 
@@ -67,14 +66,12 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
         return
     for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
         if one.file.index_type not in (VECTORS_INDEX, HASH):
-            raise UnsupportedFeature(
+            text = (
                 f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
                 f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
-                "that are gone. Compact the table with the engine that made the index, or drop the index there.",
-                table=table.location,
-                snapshot=snapshot.id,
-                index=one.file.index_type,
+                "that are gone. Compact the table with the engine that made the index, or drop the index there."
             )
+            raise UnsupportedFeature(text, table=table.location, snapshot=snapshot.id, index=one.file.index_type)
 
 
 _MILLIS_OF_HOUR: Final = 3_600_000

@@ -254,11 +254,10 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
-    return DuplicateWriter(
+    text = (
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be taken for a "
         "replay of the other. Nothing was written by the second. Make each sink once, outside the batch function, and "
         "give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a query that has run "
-        "before, leave the first sink as it is, because it may have written this batch, and name the others.",
-        table=location,
-        user=user,
+        "before, leave the first sink as it is, because it may have written this batch, and name the others."
     )
+    return DuplicateWriter(text, table=location, user=user)

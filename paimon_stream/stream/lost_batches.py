@@ -58,12 +58,11 @@ def journalled_batches(storage: Storage, user: str | None, batch: int | None) ->
 
 def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> PaimonStreamError | None:
     if entry.schema_digest != digest:
-        return TableReplaced(
+        text = (
             f"batch {entry.batch_id} of user {user!r} was prepared for another table that was at this location. "
-            "Nothing was published. Write its rows again.",
-            user=user,
-            batch=entry.batch_id,
-        ).of_table(storage.location)
+            "Nothing was published. Write its rows again."
+        )
+        return TableReplaced(text, user=user, batch=entry.batch_id).of_table(storage.location)
     if entry.overwrites:
         return not_to_be_repeated(storage, user, entry.batch_id, "it replaces the whole table")
     return None
@@ -126,9 +125,8 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
 
 def not_to_be_repeated(storage: Storage, user: str, batch: int, why: str) -> UnsupportedFeature:
     """The error for a batch that cannot be committed with its files again."""
-    return UnsupportedFeature(
+    text = (
         f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. Run what "
-        "made it again.",
-        user=user,
-        batch=batch,
-    ).of_table(storage.location)
+        "made it again."
+    )
+    return UnsupportedFeature(text, user=user, batch=batch).of_table(storage.location)

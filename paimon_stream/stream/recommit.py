@@ -126,12 +126,11 @@ class _Recommit:
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
-            raise errors.NotFound(
+            what = (
                 f"the journal does not know {which} of {whose}. Give the user, the batch, the snapshot and the delta "
-                "list that the message of CommitLost names, or write the rows again.",
-                user=user,
-                batch=batch,
-            ).of_table(self._storage.location)
+                "list that the message of CommitLost names, or write the rows again."
+            )
+            raise errors.NotFound(what, user=user, batch=batch).of_table(self._storage.location)
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------
@@ -215,12 +214,11 @@ class _Recommit:
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:
         gone = missing_files(self._storage, self._table.layout, changes)
         if gone:
-            raise errors.DeletedFiles(
+            text = (
                 f"{self._storage.location}: {len(gone)} files of batch {lost.batch} of user {lost.user!r} "
-                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again.",
-                **self._facts(lost),
-                files=tuple(gone[:_SHOWN]),
+                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again."
             )
+            raise errors.DeletedFiles(text, **self._facts(lost), files=tuple(gone[:_SHOWN]))
         if self._table.schema.primary_keys:
             sequences = Sequences(self._table, TableCache(self._table, self._snapshots))
             sequences.check(Numbering(base=lost.base), changes, self._latest)

@@ -432,12 +432,11 @@ class StreamWriter:
             if isinstance(verdict, Fresh):
                 self.discard(messages)
                 left = "its files were removed"
-            raise errors.CommitVetoed(
+            text = (
                 f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, "
-                f"and {left}. The batch comes again when the query is restarted.",
-                table=self._storage.location,
-                batch=batch_id,
-            ) from veto
+                f"and {left}. The batch comes again when the query is restarted."
+            )
+            raise errors.CommitVetoed(text, table=self._storage.location, batch=batch_id) from veto
 
     def _journals(self, entry: JournalEntry) -> bool:
         """Whether the attempt is recorded in the journal before it can be published."""

@@ -101,12 +101,11 @@ def _bad_bucket(bucket: int, why: str) -> InvalidOption:
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
     if key not in schema.field_names:
         hint = " Names in it are separated by a comma alone, without blanks." if key != key.strip() else ""
-        raise InvalidOption(
+        text = (
             f"Option 'bucket-key' names {key!r}, which is not a column. Columns are "
-            f"{', '.join(schema.field_names)}.{hint}",
-            option="bucket-key",
-            column=key,
+            f"{', '.join(schema.field_names)}.{hint}"
         )
+        raise InvalidOption(text, option="bucket-key", column=key)
     problem = None
     if key in schema.partition_keys:
         problem = "which is a partition key, and a partition has only one value of it. Leave it out"
@@ -172,10 +171,8 @@ def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: 
     text = options.pop(option, None)
     named = tuple(name.strip() for name in text.split(",")) if text else ()
     if named and given and named != tuple(given):
-        raise InvalidOption(
-            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them.",
-            option=option,
-        )
+        what = f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them."
+        raise InvalidOption(what, option=option)
     return tuple(given) or named
 
 
@@ -184,10 +181,8 @@ def _check_columns(fields: Sequence[DataField]) -> None:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     twice = sorted(name for name, count in Counter(one.name for one in fields).items() if count > 1)
     if twice:
-        raise IncompatibleSchema(
-            f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates.",
-            columns=tuple(twice),
-        )
+        text = f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates."
+        raise IncompatibleSchema(text, columns=tuple(twice))
     for one in fields:
         if not one.name.strip():
             raise IncompatibleSchema("A column has no name. Name every column.", column=one.name)

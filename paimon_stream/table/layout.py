@@ -203,12 +203,11 @@ class Layout:
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:
-            raise InvalidOption(
+            text = (
                 f"Option {opt.DATA_FILE_DIRECTORY.key!r} is {directory!r}, which is not a folder inside the "
-                "table. Give a relative path without '..'.",
-                option=opt.DATA_FILE_DIRECTORY.key,
-                value=directory,
-            ) from None
+                "table. Give a relative path without '..'."
+            )
+            raise InvalidOption(text, option=opt.DATA_FILE_DIRECTORY.key, value=directory) from None
         return cls(
             partition_keys=schema.partition_keys,
             partition_types=tuple(one.type for one in schema.partition_fields),

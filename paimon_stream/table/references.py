@@ -264,10 +264,8 @@ class References:
             if not root.stat.path.startswith(layout.tag_path("")):
                 raise
             name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
-            raise CorruptMetadata(
-                f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}",
-                **wrong.context,
-            ) from None
+            text = f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}"
+            raise CorruptMetadata(text, **wrong.context) from None
         return True
 
     def _decoded(self, root: FileStat, *, again: bool = False) -> Snapshot | None:

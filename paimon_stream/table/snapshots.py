@@ -174,14 +174,13 @@ class SnapshotStore:
         hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
             path = self._full(layout.snapshot_path(hint))
-            raise CorruptMetadata(
+            text = (
                 f"{self._full(layout.LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
                 f"deleted {path}, and the table's rows cannot be read. Nothing was written. Restore that "
                 "file from a backup, or roll the table back to a tag. If the table is to begin again without "
-                "rows, remove the hint with 'paimon-stream repair-hints --yes'.",
-                path=path,
-                snapshot=hint,
+                "rows, remove the hint with 'paimon-stream repair-hints --yes'."
             )
+            raise CorruptMetadata(text, path=path, snapshot=hint)
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
         """Warns once if LATEST names an old snapshot, because other engines trust it."""
@@ -210,12 +209,11 @@ class SnapshotStore:
         found = self.find(snapshot_id)
         if found is None:
             path = self._full(layout.snapshot_path(snapshot_id))
-            raise CorruptMetadata(
+            text = (
                 f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
-                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
-                path=path,
-                snapshot=snapshot_id,
+                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed."
             )
+            raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
@@ -227,12 +225,11 @@ class SnapshotStore:
             data = self.raw(snapshot_id)
             snapshot = None if data is None else self._decoded(data, path)
             if snapshot is not None and snapshot.id != snapshot_id:
-                raise CorruptMetadata(
+                text = (
                     f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right "
-                    "one, or roll the table back to a snapshot below it.",
-                    path=path,
-                    snapshot=snapshot_id,
+                    "one, or roll the table back to a snapshot below it."
                 )
+                raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
             return snapshot
 
         return when_whole(look, self._clock)
