@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
-from paimon_stream.errors import DuplicateWriter, NotFound
+from paimon_stream.errors import DuplicateWriter
 from paimon_stream.format import json_text
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot, SnapshotRef
-from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.layout import OWN_FOLDER, escape_user, id_in_name, user_folder
 
@@ -243,9 +243,8 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
 
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
-    try:
-        data = storage.read(path, json_text.MOST_JSON)
-    except NotFound:
+    data = read_if_there(storage.read, path, json_text.MOST_JSON)
+    if data is None:
         return None
     body = {"run": None, **json_text.decode_checksummed("writer", data, path)}  # older releases did not note the run
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):

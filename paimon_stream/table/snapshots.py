@@ -8,11 +8,11 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar, Final, cast
 
-from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
+from paimon_stream.errors import CorruptMetadata, FormatError, StorageError
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Clock, Runtime, system
-from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.storage.together import AT_ONCE, tally_of
 from paimon_stream.table import layout
 
@@ -236,10 +236,7 @@ class SnapshotStore:
 
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
-        try:
-            return self.storage.read(self.path(snapshot_id), MOST_JSON)
-        except NotFound:
-            return None
+        return read_if_there(self.storage.read, self.path(snapshot_id), MOST_JSON)
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether the snapshot's file exists."""
@@ -348,10 +345,9 @@ class SnapshotStore:
         """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
         `UnknownVersion`, `StorageError`."""
         for stat in self.storage.list_files(layout.TAG_FOLDER, "tag-"):
-            try:
-                yield decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
-            except NotFound:
-                continue  # deleted since it was listed
+            data = read_if_there(self.storage.read, stat.path, MOST_JSON)
+            if data is not None:  # else deleted since it was listed
+                yield decode_snapshot(data, stat.path)
 
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed

@@ -257,9 +257,8 @@ def _unsupported(table: Table, option: opt.Option[Any], what: str) -> errors.Uns
 
 
 def _refusal(table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any) -> errors.UnsupportedFeature:
-    return errors.UnsupportedFeature(
-        f"{table.location} {what}", table=table.location, option=option.key, value=value, **context
-    )
+    error = errors.UnsupportedFeature(what, option=option.key, value=value, **context)
+    return error.of_table(table.location, subject=True)
 
 
 def _check_partition_columns(table: Table) -> None:
