@@ -32,7 +32,7 @@ def commit_append_compact(request: CommitRequest, collected: CollectedChanges, p
         except CommitConflict as conflict:
             _warn(request, conflict)
             return Nothing(compact_failed=conflict)
-    return _publish_compaction_after(request, written, collected.compact, publish)
+    return _publish_compaction(request, written, collected.compact, publish)
 
 
 def _publish_written(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
@@ -48,9 +48,7 @@ def _publish_written(request: CommitRequest, collected: CollectedChanges, publis
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
 
-def _publish_compaction_after(
-    request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
-) -> Published:
+def _publish_compaction(request: CommitRequest, written: Published, changes: Changes, publish: PublishOne) -> Published:
     seen = SnapshotRef.of(written.snapshot)
     compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
     try:

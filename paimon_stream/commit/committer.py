@@ -309,14 +309,10 @@ class Committer:
             beside: tuple[Request, ...] = ()
             if swift:
                 beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
+            undo, doubted = partial(self._retract_latest, attempts), placed.doubted
             try:
                 confirmed = self._publisher.confirm(
-                    staged,
-                    attempts.patience,
-                    doubted=placed.doubted,
-                    swift=swift,
-                    beside=beside,
-                    undo=partial(self._retract_latest, attempts),
+                    staged, attempts.patience, doubted=doubted, swift=swift, beside=beside, undo=undo
                 )
             except CommitUnknown:
                 self._correct_latest(attempts)

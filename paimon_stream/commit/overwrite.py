@@ -220,9 +220,8 @@ def upgraded(table: Table, written: Changes) -> Changes:
 
 def top_level(options: opt.Options) -> int:
     """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
-    return (
-        options.value(opt.NUM_LEVELS) - 1 if options.is_set(opt.NUM_LEVELS) else options.value(opt.COMPACTION_TRIGGER)
-    )
+    levels = opt.NUM_LEVELS
+    return options.value(levels) - 1 if options.is_set(levels) else options.value(opt.COMPACTION_TRIGGER)
 
 
 def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:

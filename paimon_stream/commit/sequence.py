@@ -150,9 +150,8 @@ class Sequences:
             raise self._assigned_anew("others have committed since")
         then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
         if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
-            raise self._assigned_anew(
-                f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
-            )
+            why = f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+            raise self._assigned_anew(why)
         if (then and then.index_manifest) == (base and base.index_manifest):
             return
         try:

@@ -18,7 +18,7 @@ from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
@@ -96,7 +96,8 @@ class TableCommit:
         outcome = self._publish(identifier, given, latest, properties, watermark=watermark, renumber=True)
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
-        return self._report(self._user, identifier, given, outcome)
+        where, user = self._storage.location, self._user
+        return CommitReport.of(location=where, user=user, identifier=identifier, messages=given, outcome=outcome)
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The first sequence number for rows that are about to be written. None for a table without primary
@@ -113,16 +114,8 @@ class TableCommit:
         """Publishes rows that were just written with this numbering, as a batch commit under this user. With an
         identifier it is safe to repeat, as for `overwrite`. Raises the errors of `commit`, and `SequenceConflict` if
         others have used these numbers meanwhile."""
-        seen, checked = self._latest(), identifier is not None
-        if identifier is None:
-            identifier = BATCH_IDENTIFIER
-        elif (newest := self._newest_of_user(seen, identifier)) is not None and newest >= identifier:
-            return self._already(identifier)
-        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "checked": checked}
-        outcome = self._publish(identifier, messages, seen, properties, **more, force_snapshot=checked)
-        if isinstance(outcome, Superseded):
-            return self._superseded(identifier, outcome.snapshot)
-        return self._report(self._user, identifier, messages, outcome)
+        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "force_snapshot": identifier is not None}
+        return self._once(self._user, identifier, messages, properties, **more)
 
     def filter_and_commit(
         self,
@@ -212,52 +205,31 @@ class TableCommit:
     def _overwrite(
         self, planned: Overwrite, identifier: int | None, watermark: int | None, properties: Mapping[str, str] | None
     ) -> CommitReport:
-        latest = self._latest()
-        user = self._user
-        if identifier is None:
-            identifier, user = BATCH_IDENTIFIER, batch_user(self._table.options, self._runtime.ids)
-        else:
-            newest = self._newest_of_user(latest, identifier)
-            if newest is not None and newest >= identifier:
-                return self._already(identifier)
-        outcome = self._publish(
-            identifier,
-            planned.messages,
-            latest,
-            properties,
-            user,
-            watermark=watermark,
-            checked=identifier != BATCH_IDENTIFIER,
-            source=planned.source,
-            kind=CommitKind.OVERWRITE,
-            force_snapshot=planned.always,
-        )
-        if isinstance(outcome, Superseded):
-            return self._superseded(identifier, outcome.snapshot)
-        return self._report(user, identifier, planned.messages, outcome)
+        user = batch_user(self._table.options, self._runtime.ids) if identifier is None else self._user
+        more = {"source": planned.source, "kind": CommitKind.OVERWRITE, "force_snapshot": planned.always}
+        return self._once(user, identifier, planned.messages, properties, watermark=watermark, **more)
 
-    def _superseded(self, identifier: int, snapshot: Snapshot) -> CommitReport:
-        """The report if somebody has published this identifier meanwhile. Raises `SharedCheckpoint` if it is a later
-        one."""
-        if snapshot.commit_identifier == identifier:
-            return self._already(identifier, snapshot.id)
-        raise self._refusals(identifier).shared_checkpoint(snapshot)
-
-    def _report(
-        self, user: str, identifier: int, messages: tuple[CommitMessage, ...], outcome: Published | Nothing
+    def _once(
+        self,
+        user: str,
+        identifier: int | None,
+        messages: tuple[CommitMessage, ...],
+        properties: Mapping[str, str] | None,
+        **more: Any,
     ) -> CommitReport:
-        return CommitReport.of(
-            location=self._storage.location, user=user, identifier=identifier, messages=messages, outcome=outcome
-        )
-
-    def _already(self, identifier: int, snapshot_id: int | None = None) -> CommitReport:
-        return CommitReport(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            outcome="already committed",
-            snapshot_id=snapshot_id,
-        )
+        """A batch commit, or with an identifier one that is made only if the user has not published it or a later one.
+        Raises `SharedCheckpoint` if somebody publishes a later one meanwhile."""
+        latest, number = self._latest(), BATCH_IDENTIFIER if identifier is None else identifier
+        newest = None if identifier is None else self._newest_of_user(latest, identifier)
+        known: dict[str, Any] = {"location": self._storage.location, "user": user, "identifier": number}
+        if newest is not None and newest >= number:
+            return CommitReport(**known, outcome="already committed")
+        outcome = self._publish(number, messages, latest, properties, user, checked=identifier is not None, **more)
+        if not isinstance(outcome, Superseded):
+            return CommitReport.of(**known, messages=messages, outcome=outcome)
+        if outcome.snapshot.commit_identifier == number:
+            return CommitReport(**known, outcome="already committed", snapshot_id=outcome.snapshot.id)
+        raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not and will not be committed. Returns how many. Raises, and deletes
@@ -301,20 +273,15 @@ class TableCommit:
         given = self._arguments
         if not isinstance(committables, Mapping):
             raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
-        numbers = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
-        return {
-            one: self._taken_messages(committables[numbers[one]], f"committables[{one}]") for one in sorted(numbers)
-        }
+        keys = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
+        return {one: self._taken_messages(committables[keys[one]], f"committables[{one}]") for one in sorted(keys)}
 
     def _check_files_exist(self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
+        where, user, name = self._storage.location, self._user, layout.partition
         context = conflicts.CommitContext(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            partition_name=layout.partition,
-            base=latest,
+            location=where, user=user, identifier=identifier, partition_name=name, base=latest
         )
         gone = missing_files(self._storage, layout, collected.append, collected.compact)
         conflicts.check_files_exist(context, gone)
@@ -361,21 +328,18 @@ class TableCommit:
         identifier is larger than any other, so every stream commit would count as committed (semantics.md §1.3)."""
         if latest is None:
             return None
+        user, batch = self._user, BATCH_IDENTIFIER
         found, since = newest_of(
-            self._snapshots,
-            latest,
-            lambda one: one.commit_user == self._user and one.commit_identifier != BATCH_IDENTIFIER,
+            self._snapshots, latest, lambda one: one.commit_user == user and one.commit_identifier != batch
         )
         if found is None and since > 1:
-            self._refusals(smallest).history_unknown(
-                f"no snapshot of this user is left, and those before {since} have expired"
-            )
+            why = f"no snapshot of this user is left, and those before {since} have expired"
+            self._refusals(smallest).history_unknown(why)
         return None if found is None else found.commit_identifier
 
     def _refusals(self, identifier: int) -> Refusals:
-        return Refusals(
-            location=self._storage.location, user=self._user, batch_id=identifier, options=self._table.options
-        )
+        where, options = self._storage.location, self._table.options
+        return Refusals(location=where, user=self._user, batch_id=identifier, options=options)
 
 
 def batch_user(options: Options, ids: IdSource) -> str:
