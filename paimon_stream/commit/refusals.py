@@ -30,13 +30,12 @@ class Refusals:
 
     def history_unknown(self, cause: str) -> None:
         """Whether the batch was committed is not known."""
-        self.decide(
-            ON_UNKNOWN_HISTORY,
-            HistoryUnknown,
-            f"whether the batch was committed is not known: {cause}",
+        cure = (
             "Keep snapshots longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min). Look "
-            "for the batch's rows in the table. If they are missing, let it continue",
+            "for the batch's rows in the table. If they are missing, let it continue"
         )
+        why = f"whether the batch was committed is not known: {cause}"
+        self.decide(ON_UNKNOWN_HISTORY, HistoryUnknown, why, cure)
 
     def shared_checkpoint(self, published: Snapshot) -> SharedCheckpoint:
         """The error for a batch that another run has published meanwhile, as this snapshot or before it."""

@@ -65,9 +65,7 @@ class BatchSummary:
     reused: int | None = None
 
     @classmethod
-    def of_messages(
-        cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool
-    ) -> "BatchSummary":
+    def of_messages(cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool) -> "BatchSummary":
         """The summary of a batch that is about to be published."""
         given = [message for message in messages if message.new_files]
         files = [file for message in given for file in message.new_files]
@@ -77,7 +75,7 @@ class BatchSummary:
             bytes=sum(file.file_size for file in files),
             partitions=len({message.partition for message in given}),
             buckets=len({(message.partition, message.bucket) for message in given}),
-            write_millis=None if write_millis is None else round(write_millis),
+            write_millis=None if millis is None else round(millis),
             reused=1 if reused else None,
         )
 

@@ -76,9 +76,7 @@ def gather(
     )
 
 
-def judge(
-    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool = False
-) -> Verdict:
+def judge(table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
@@ -165,7 +163,7 @@ def judge_next(
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
-    if memory.has_expired or not _is_remembered_rightly(snapshots, memory, latest, refuse):
+    if memory.has_expired or not _is_remembered(snapshots, memory, latest, refuse):
         return None
     seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
@@ -198,9 +196,7 @@ def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayError
     return refuse.shared_checkpoint(snapshot)
 
 
-def _is_remembered_rightly(
-    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
+def _is_remembered(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
     """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises
     if our last one is not, unless an operator has decided to continue."""
     own, seen = memory.own, memory.seen

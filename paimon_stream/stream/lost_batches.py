@@ -68,23 +68,14 @@ def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> P
     return None
 
 
-def _of_entry(user: str, entry: JournalEntry) -> LostBatch:
+def _of_entry(user: str, one: JournalEntry) -> LostBatch:
     stream = WriterIdentity(
-        user=user,
-        query_id=entry.query_id,
-        run_id=None,
-        checkpoint=entry.checkpoint,
-        query_name=entry.query_name,
-        token="",
+        user=user, query_id=one.query_id, run_id=None, checkpoint=one.checkpoint, query_name=one.query_name, token=""
     )
-    summary = BatchSummary.of_messages(entry.messages, write_millis=None, reused=True)
+    summary = BatchSummary.of_messages(one.messages, millis=None, reused=True).properties()
+    marks, batch, uuid = stream.properties(one.batch_id, one.offsets_hash), one.batch_id, one.stage_uuids[0]
     return LostBatch(
-        user=user,
-        batch=entry.batch_id,
-        base=entry.base,
-        messages=entry.messages,
-        properties={**summary.properties(), **stream.properties(entry.batch_id, entry.offsets_hash)},
-        uuid=entry.stage_uuids[0],
+        user=user, batch=batch, base=one.base, messages=one.messages, properties={**summary, **marks}, uuid=uuid
     )
 
 

@@ -67,7 +67,8 @@ def recommit(
     """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
     errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
     check_committable(table)
-    return _Recommit(table, runtime or system()).run(user, batch, snapshot, delta_list, dry_run)
+    work = _Recommit(table, runtime or system())
+    return work.run(work.chosen(user, batch, snapshot, delta_list), dry_run)
 
 
 class _Recommit:
@@ -79,10 +80,7 @@ class _Recommit:
         self._manifests = ManifestStore(table.storage)
         self._latest = self._snapshots.latest()
 
-    def run(
-        self, user: str | None, batch: int | None, place: int | None, nonce: str | None, dry_run: bool
-    ) -> RecommitReport:
-        lost = self._chosen(user, batch, place, nonce)
+    def run(self, lost: LostBatch, dry_run: bool) -> RecommitReport:
         collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
         if collected.append.takes_away or collected.compact or not collected.append:
             raise not_to_be_repeated(self._storage, lost.user, lost.batch, "it replaced or compacted files")
@@ -112,7 +110,7 @@ class _Recommit:
 
     # -- which batch ------------------------------------------------------------------------------
 
-    def _chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
+    def chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
         entries = list(journalled_batches(self._storage, user, batch))
         missing = [one for one in entries if self._is_missing(one)]
         if user is None and len({one.user for one in missing}) > 1:

@@ -212,10 +212,8 @@ class StreamWriter:
 
     def _refresh(self) -> None:
         """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
-        table, digest = self._storage.together(
-            [partial(load_table, self._storage, self._overrides), self._schemas.first_digest]
-        )
-        self._take(table, digest)
+        load = partial(load_table, self._storage, self._overrides)
+        self._take(*self._storage.together([load, self._schemas.first_digest]))
 
     def _take(self, table: Table, digest: str) -> None:
         check_writable(table, in_stream=not self._overwrites)
@@ -229,12 +227,8 @@ class StreamWriter:
             self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
-        return ReplayErrors(
-            location=self._storage.location,
-            user=self._identity.user,
-            batch_id=batch.batch_id,
-            options=self.table.options,
-        )
+        where, user = self._storage.location, self._identity.user
+        return ReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=self.table.options)
 
     # -- the schema -------------------------------------------------------------------------------
 
@@ -304,22 +298,14 @@ class StreamWriter:
         `StorageError`; none leaves half a batch visible."""
         self._observer.reached(Phase.WRITTEN, batch.batch_id)
         self._ask(before_commit, verdict, messages, batch.batch_id)
+        phases, reused = phases or {}, isinstance(verdict, Reuse)
         entry = journal_entry(
-            batch,
-            verdict,
-            messages,
-            identity=self._identity,
-            table=self.table,
-            schema_digest=self._digest,
-            overwrites=self._overwrites,
-            runtime=self._runtime,
+            batch, verdict, messages, self._identity, self.table, self._digest, self._overwrites, self._runtime
         )
         if self._numbering and self._numbering.base != verdict.seen:
             entry = replace(entry, offsets_hash=None)  # its rows are numbered on another snapshot: no run may use it
         note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
-        summary = BatchSummary.of_messages(
-            messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
-        )
+        summary = BatchSummary.of_messages(messages, millis=phases.get("write"), reused=reused)
         fence = RunFence(
             claims=self._claims,
             refuse=self._refusals(batch),
@@ -327,7 +313,7 @@ class StreamWriter:
             attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
-        outcome = self._publish(batch, verdict, entry, note, summary, fence)
+        outcome = self._publish(batch, verdict, note, summary, fence)
         self.changes = None
         if isinstance(outcome, Published):
             self.changes, self._marks = outcome.changes, self._identity.properties(batch.batch_id, batch.offsets_hash)
@@ -338,8 +324,8 @@ class StreamWriter:
             identifier=batch.batch_id,
             messages=messages,
             outcome=outcome,
-            phases={**(phases or {}), "journal": note.millis},
-            reused=isinstance(verdict, Reuse),
+            phases={**phases, "journal": note.millis},
+            reused=reused,
             removed_files=removed_files,
         ).measured(self._meter)
         self._observer.reached(Phase.FINISHED, batch.batch_id)
@@ -355,12 +341,8 @@ class StreamWriter:
             if dead := verdict.dead:
                 some, complete = snapshots_of_batch(self._snapshots, dead, verdict.snapshot)
                 removed_files = remove_dead_attempts(self.table, dead, some, self._runtime, complete=complete)
-        self._memory = Memory(
-            batch_id=batch.batch_id,
-            own=own,
-            seen=verdict.seen,
-            has_expired=verdict.snapshot is None and not self._knows_later,
-        )
+        expired = verdict.snapshot is None and not self._knows_later
+        self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired)
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport(
             location=self._storage.location,
@@ -415,18 +397,14 @@ class StreamWriter:
         return outcome
 
     def _ask(
-        self,
-        before_commit: BeforeCommit | None,
-        verdict: Fresh | Reuse,
-        messages: tuple[CommitMessage, ...],
-        batch_id: int,
+        self, before: BeforeCommit | None, verdict: Fresh | Reuse, messages: tuple[CommitMessage, ...], batch_id: int
     ) -> None:
-        if before_commit is None or not (messages or self._overwrites):
+        if before is None or not (messages or self._overwrites):
             return
         if self._held is not None:
             self._held.flush()  # the caller may read them
         try:
-            before_commit(messages)
+            before(messages)
         except Exception as veto:
             left = "the files an earlier run had prepared stay for the next one"
             if isinstance(verdict, Fresh):
@@ -443,15 +421,9 @@ class StreamWriter:
         return bool(entry.messages or self._overwrites) and self.table.options.value(JOURNAL)
 
     def _publish(
-        self,
-        batch: Batch,
-        verdict: Fresh | Reuse,
-        entry: JournalEntry,
-        note: Note,
-        summary: BatchSummary,
-        fence: RunFence,
+        self, batch: Batch, verdict: Fresh | Reuse, note: Note, summary: BatchSummary, fence: RunFence
     ) -> Published | Nothing:
-        numbering = self._numbering
+        entry, numbering = note.entry, self._numbering
         if isinstance(verdict, Reuse) and self.table.schema.primary_keys:
             # The journal has only the snapshot on which the files were judged, which is not later than the one on
             # which they were numbered.
