@@ -94,7 +94,7 @@ class CommitReport:
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
     reused: bool = False
-    counts: "Counts" = NO_COUNTS
+    counts: Counts = NO_COUNTS
     compact_snapshot_id: int | None = None
     compact_failed: str | None = None
     manifests_merged: int = 0

@@ -91,14 +91,14 @@ class ManifestAccess:
     may_contain: Callable[[SimpleStats, bytes], bool]
 
 
-def merge_manifests(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Merged:
+def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
     """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
     `DeletedFiles` if decoded manifests list a file twice. The caller then removes what was written."""
     after = full_merge(metas, limits, access)
     return Merged(before=metas, after=minor_merge(metas, limits, access) if after is None else after)
 
 
-def minor_groups(metas: Metas, limits: "MergeLimits") -> list[Metas]:
+def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
     """How a minor merge groups the manifests, in order. A group of one is left unchanged."""
     groups: list[Metas] = []
     open_group: list[ManifestFileMeta] = []
@@ -116,7 +116,7 @@ def minor_groups(metas: Metas, limits: "MergeLimits") -> list[Metas]:
     return groups
 
 
-def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas:
+def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
     """Joins neighbours (semantics.md §4.1). A delete whose add is not in the same group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
@@ -129,7 +129,7 @@ def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> 
     return tuple(result)
 
 
-def full_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas | None:
+def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
     """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
