@@ -137,15 +137,10 @@ class Publisher:
     def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
         """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where
         requests run in turn, what is done beside comes first, and the look at K+1 last."""
-        K, base = staged.snapshot.id, staged.base.snapshot
+        K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
         assert base is not None  # else the look would not be swift
-        looks: list[Request] = [
-            self._same_table,
-            partial(self._snapshots.raw, K),
-            partial(self._snapshots.stands, base),
-            partial(self._snapshots.exists, K + 1),
-        ]
-        same_table, content, stands, follows = self._snapshots.storage.together([*beside, *looks])[-4:]
+        looks = (self._same_table, partial(there.raw, K), partial(there.stands, base), partial(there.exists, K + 1))
+        same_table, content, stands, follows = there.storage.together([*beside, *looks])[-4:]
         return same_table and content == staged.content and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
@@ -161,9 +156,7 @@ class Publisher:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if content != staged.content:
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
-        if base is None or self._snapshots.stands(base):
-            return Landed()
-        return self._look_below(staged)
+        return Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
         """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots

@@ -117,13 +117,9 @@ class CommitReport:
     ) -> "CommitReport":
         """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
         before and after it."""
+        spent, why = dict(phases or {}), None if outcome.compact_failed is None else str(outcome.compact_failed)
         empty = cls(
-            location=location,
-            user=user,
-            identifier=identifier,
-            outcome="empty",
-            phases=dict(phases or {}),
-            compact_failed=None if outcome.compact_failed is None else str(outcome.compact_failed),
+            location=location, user=user, identifier=identifier, outcome="empty", phases=spent, compact_failed=why
         )
         if isinstance(outcome, Nothing):
             return empty
@@ -136,7 +132,7 @@ class CommitReport:
             rows=sum(file.row_count for file in files),
             files=len(files),
             bytes=sum(file.file_size for file in files),
-            phases={**empty.phases, **outcome.phases},
+            phases={**spent, **outcome.phases},
             reused=reused,
             counts=Counts.of(outcome.changes, outcome.compact_changes),
             compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,

@@ -124,14 +124,9 @@ class StreamWriter:
     def _judge_next(self, batch: Batch, memory: Memory) -> Verdict:
         """Judges a later batch of the run. In one trip, unless somebody else has written meanwhile."""
         since = self._runtime.clock.now_millis()
-        schema, digest, latest, claimed = self._storage.together(
-            [
-                partial(self._schemas.newest, self.table.schema),
-                self._schemas.first_digest,
-                self._snapshots.latest,
-                self._claims.holds,
-            ]
-        )
+        newest = partial(self._schemas.newest, self.table.schema)
+        looks: list[Request] = [newest, self._schemas.first_digest, self._snapshots.latest, self._claims.holds]
+        schema, digest, latest, claimed = self._storage.together(looks)
         if schema != self.table.schema:
             self._take(table_of(self._storage, schema, self._overrides), digest)
         refuse = self._refusals(batch)

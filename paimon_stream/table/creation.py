@@ -204,9 +204,7 @@ def why_no_name(name: str) -> str | None:
     """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
-    if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX):
-        return "has a name that is Paimon's own"
-    return None
+    return "has a name that is Paimon's own" if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX) else None
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:

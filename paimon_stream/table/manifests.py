@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Final, cast
 
@@ -121,12 +122,8 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
     known names. Each list is held until it is read, so the snapshots must be few."""
     if not ahead.helps:
         return
-    lists = {
-        manifest_path(name): size or _LIST_SIZE
-        for one in snapshots
-        for name, size in one.manifest_lists
-        if name not in known
-    }
+    named = chain.from_iterable(one.manifest_lists for one in snapshots)
+    lists = {manifest_path(name): size or _LIST_SIZE for name, size in named if name not in known}
     ahead.expect(lists.items())
     found: dict[str, int] = {}
     for path in lists:

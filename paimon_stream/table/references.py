@@ -304,8 +304,7 @@ class References:
                 self._read_what_is_left(store, name, size)
         index = snapshot.index_manifest
         if index is not None and index not in self._read and (whole or self._has_manifest(index)):
-            for entry in store.index_entries(index):
-                self._add(entry.file.file_name)
+            self._add(*(entry.file.file_name for entry in store.index_entries(index)))
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:

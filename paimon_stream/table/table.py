@@ -105,9 +105,7 @@ def create_table(
     table = table_of(storage, schema, None)
     check_definition(table)
     schemas = SchemaStore(storage)
-    if schemas.latest_id() is not None or not schemas.create(schema):
-        return None
-    return table
+    return table if schemas.latest_id() is None and schemas.create(schema) else None
 
 
 def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
