@@ -52,26 +52,18 @@ def _publish_compaction(request: CommitRequest, written: Published, changes: Cha
     seen = SnapshotRef.of(written.snapshot)
     compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
     try:
-        outcome = publish(compaction, Fixed(changes))
+        made = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:
         _warn(request, failed)
         return replace(written, compact_failed=failed)
-    if isinstance(outcome, Published):
-        phases = {**written.phases, "compact": sum(outcome.phases.values())}
-        return replace(
-            written,
-            compact=outcome.snapshot,
-            compact_changes=outcome.compact_changes,
-            manifests_merged=written.manifests_merged + outcome.manifests_merged,
-            phases=phases,
-        )
-    if isinstance(outcome, Superseded):
-        other = SharedCheckpoint(
-            f"Snapshot {outcome.snapshot.id} of the same commit user, identifier "
-            f"{outcome.snapshot.commit_identifier}, came first.",
-            user=request.user,
-            snapshot=outcome.snapshot.id,
-        )
+    if isinstance(made, Published):
+        phases = {**written.phases, "compact": sum(made.phases.values())}
+        merged, taken = written.manifests_merged + made.manifests_merged, made.compact_changes
+        return replace(written, compact=made.snapshot, compact_changes=taken, manifests_merged=merged, phases=phases)
+    if isinstance(made, Superseded):
+        there = made.snapshot
+        text = f"Snapshot {there.id} of the same commit user, identifier {there.commit_identifier}, came first."
+        other = SharedCheckpoint(text, user=request.user, snapshot=there.id)
         _warn(request, other)
         return replace(written, compact_failed=other)
     return written

@@ -33,13 +33,9 @@ class CommitContext:
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
-        return {
-            "table": self.location,
-            "user": self.user,
-            "batch": self.identifier,
-            "commit_kind": self.kind.value,
-            "base_snapshot": None if self.base is None else self.base.id,
-        }
+        base = None if self.base is None else self.base.id
+        known = {"table": self.location, "user": self.user, "batch": self.identifier}
+        return {**known, "commit_kind": self.kind.value, "base_snapshot": base}
 
     @property
     def left_out(self) -> str:

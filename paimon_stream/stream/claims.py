@@ -179,16 +179,8 @@ class Claims:
 
     def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
-        identity = self._identity
-        new = RegisteredWriter(
-            user=identity.user,
-            query_id=identity.query_id,
-            checkpoint=identity.checkpoint,
-            query_name=identity.query_name,
-            schema_digest=schema_digest,
-            journal_since=journal_since,
-            run=self.run,
-        )
+        known = {name: getattr(self._identity, name) for name in ("user", "query_id", "checkpoint", "query_name")}
+        new = RegisteredWriter(**known, schema_digest=schema_digest, journal_since=journal_since, run=self.run)
         if new != present:
             self._write(new)
 

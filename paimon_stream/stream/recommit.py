@@ -84,13 +84,10 @@ class _Recommit:
         collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
         if collected.append.takes_away or collected.compact or not collected.append:
             raise not_to_be_repeated(self._storage, lost.user, lost.batch, "it replaced or compacted files")
+        where, files = self._storage.location, [file for one in lost.messages for file in one.new_files]
+        rows = sum(file.row_count for file in files)
         report = RecommitReport(
-            location=self._storage.location,
-            user=lost.user,
-            batch=lost.batch,
-            files=sum(len(one.new_files) for one in lost.messages),
-            rows=sum(file.row_count for one in lost.messages for file in one.new_files),
-            dry_run=dry_run,
+            location=where, user=lost.user, batch=lost.batch, files=len(files), rows=rows, dry_run=dry_run
         )
         found = self._found(lost)
         if found is not None or self._is_live(lost):

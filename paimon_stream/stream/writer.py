@@ -373,18 +373,17 @@ class StreamWriter:
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
             return None
-        outcome = self._committer.commit(
-            CommitRequest(
-                user=self._identity.user,
-                identifier=memory.own.batch_id,
-                source=source,
-                kind=CommitKind.COMPACT,
-                properties=self._marks,
-                seen=memory.seen,
-                stage_uuid=self._runtime.ids.uuid(),
-                is_newest=self._claims.holds,
-            )
+        request = CommitRequest(
+            user=self._identity.user,
+            identifier=memory.own.batch_id,
+            source=source,
+            kind=CommitKind.COMPACT,
+            properties=self._marks,
+            seen=memory.seen,
+            stage_uuid=self._runtime.ids.uuid(),
+            is_newest=self._claims.holds,
         )
+        outcome = self._committer.commit(request)
         if not isinstance(outcome, Published):
             return None
         self.newest = outcome.snapshot
