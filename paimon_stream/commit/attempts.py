@@ -128,7 +128,6 @@ class Attempts:
         )
 
     # -- errors -----------------------------------------------------------------------------------
-
     def contended(self) -> CommitContended:
         """The error for a commit that was given up and of which nothing was published."""
         text = (

@@ -133,7 +133,6 @@ class Checker:
         return self._numbered(request, changes, files)
 
     # -- which rules --------------------------------------------------------------------------------
-
     def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
@@ -155,7 +154,6 @@ class Checker:
         return self._rules_off and request.kind is CommitKind.APPEND
 
     # -- the rules ------------------------------------------------------------------------------------
-
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
         """The files of the touched partitions. They are read anew for each commit; later attempts read only
         what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
@@ -207,7 +205,6 @@ class Checker:
         return renumber(changes, highest)
 
     # -- strict mode ----------------------------------------------------------------------------------
-
     def _check_strict(self, context: CommitContext, base: Base) -> None:
         """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
         (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
@@ -237,7 +234,6 @@ class Checker:
         )
 
     # -- afterwards ---------------------------------------------------------------------------------
-
     def published(self, changes: Changes) -> None:
         """Warns once of a bucket that our commit has touched and that has more level-0 files than Java would allow
         (semantics.md §6.6), before readers become slow. Uses only facts that the commit already has."""

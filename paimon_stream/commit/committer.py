@@ -176,7 +176,6 @@ class Committer:
             self._wait(attempts)
 
     # -- base, decided? ---------------------------------------------------------------------------
-
     def _read_base(self, attempts: Attempts) -> Snapshot | None:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
@@ -237,7 +236,6 @@ class Committer:
             return False
 
     # -- check, stage -----------------------------------------------------------------------------
-
     def _prepare(self, attempts: Attempts, latest: Snapshot | None) -> Staged | Nothing | None:
         """Checks and stages on top of `latest`. None if `latest` expired meanwhile."""
         try:
@@ -277,7 +275,6 @@ class Committer:
         return staged
 
     # -- put, confirm, hint -----------------------------------------------------------------------
-
     def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
         def age_millis() -> int:
             return self._runtime.clock.now_millis() - staged.since_millis
@@ -391,7 +388,6 @@ class Committer:
         return attempts.published(staged)
 
     # -- lost -------------------------------------------------------------------------------------
-
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
         """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for good."""
         attempts.outstanding = False

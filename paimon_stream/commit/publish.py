@@ -60,7 +60,6 @@ class Publisher:
         self._same_table = same_table
 
     # -- the put ----------------------------------------------------------------------------------
-
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
         """Creates the snapshot's file.
 
@@ -96,7 +95,6 @@ class Publisher:
             patience.wait()
 
     # -- the check after it -----------------------------------------------------------------------
-
     def confirm(
         self,
         staged: Staged,
@@ -207,7 +205,6 @@ class Publisher:
         self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
-
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
         which is until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has

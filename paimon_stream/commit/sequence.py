@@ -57,7 +57,6 @@ class Sequences:
         self._is_indexed = not self._is_dynamic  # or it was checked
 
     # -- numbers ------------------------------------------------------------------------------------
-
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
         """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the
         latest, or of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go
@@ -106,7 +105,6 @@ class Sequences:
         return {**recorded, _GENERATED: str(highest)} if self._for_java else recorded
 
     # -- conflicts ----------------------------------------------------------------------------------
-
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
         """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of these changes since they
         were taken: it would be unknown which row of a key is newer. Reads each delta committed since only once."""

@@ -181,7 +181,6 @@ class StreamCompaction:
         return self._wanted[1]
 
     # -- plan -----------------------------------------------------------------------------------------
-
     def _note(self, entries: Iterable[ManifestEntry]) -> None:
         """The buckets of these files are due."""
         touched = dict.fromkeys(map(bucket_of, entries), False)
@@ -265,7 +264,6 @@ class StreamCompaction:
             self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
 
     # -- wait, publish ----------------------------------------------------------------------------------
-
     def _wait(self, seconds: float) -> None:
         """Waits for new units, and for those of deep buckets. The others have had their time."""
         until = self._clock.monotonic() + seconds
@@ -320,7 +318,6 @@ class StreamCompaction:
             self._rest(one.unit.bucket, full=one.full)
 
     # -- failures ---------------------------------------------------------------------------------------
-
     def _rest(self, bucket: Bucket, *, full: bool) -> None:
         """The bucket is due again after some batches, after more each time: an outage passes, others end their
         compaction, and what is damaged stays damaged."""

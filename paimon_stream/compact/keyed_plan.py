@@ -156,8 +156,6 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 
 
 # -- runs -------------------------------------------------------------------------------------------
-
-
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[Run]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
     runs, order = _runs(files), row_order(types)
@@ -194,8 +192,6 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 
 
 # -- picks ------------------------------------------------------------------------------------------
-
-
 def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
     """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to do."""
     count, trigger = len(runs), limits.trigger
@@ -277,8 +273,6 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 
 # -- sections ---------------------------------------------------------------------------------------
-
-
 def _split(
     found: Iterable[Section], chosen: Pick, limits: KeyedThresholds, alone: Collection[str] | None, *, keep: bool
 ) -> tuple[list[Merge], list[ManifestEntry]]:

@@ -106,7 +106,6 @@ class _Recommit:
         return dataclasses.replace(report, snapshot=outcome.snapshot.id)
 
     # -- which batch ------------------------------------------------------------------------------
-
     def chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
         entries = list(journalled_batches(self._storage, user, batch))
         missing = [one for one in entries if self._is_missing(one)]
@@ -129,7 +128,6 @@ class _Recommit:
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------
-
     def _found(self, lost: LostBatch) -> Snapshot | None:
         """The snapshot since its base that has the batch. All batch commits share one identifier."""
         if self._latest is None:
@@ -158,7 +156,6 @@ class _Recommit:
         return any(one.file.file_name in names for one in live)
 
     # -- was it replaced --------------------------------------------------------------------------
-
     def _judge(self, lost: LostBatch) -> Snapshot:
         """The snapshot of another engine that replaced that of the batch. Raises what `recommit` raises."""
         base, latest = lost.base, self._latest
@@ -205,7 +202,6 @@ class _Recommit:
         return 1 if lost.base is None else lost.base.id + 1
 
     # -- may it be committed ----------------------------------------------------------------------
-
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:
         gone = missing_files(self._storage, self._table.layout, changes)
         if gone:
@@ -232,7 +228,6 @@ class _Recommit:
         )
 
     # -- refusals ---------------------------------------------------------------------------------
-
     def _facts(self, lost: LostBatch) -> dict[str, Any]:
         return {"table": self._storage.location, "user": lost.user, "batch": lost.batch}
 

@@ -106,7 +106,6 @@ class StreamWriter:
         return self._table
 
     # -- judging ----------------------------------------------------------------------------------
-
     def judge(self, batch: Batch) -> Verdict:
         """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if exactly-once cannot
         be proven, `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`."""
@@ -226,7 +225,6 @@ class StreamWriter:
         return ReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=self.table.options)
 
     # -- the schema -------------------------------------------------------------------------------
-
     def evolve(self, merge: Merge) -> Table:
         """Publishes the schema that `merge` makes of the table's newest one, if they differ; returns the table with it.
         Called between `judge` and the writing of rows. If the batch then fails, the next attempt finds the new schema.
@@ -238,7 +236,6 @@ class StreamWriter:
         return self.table
 
     # -- sequence numbers -------------------------------------------------------------------------
-
     def first_sequence(self) -> int:
         """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
         `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
@@ -278,7 +275,6 @@ class StreamWriter:
         return replace(self.table, storage=cast("Storage", self._held))
 
     # -- committing -------------------------------------------------------------------------------
-
     def commit(
         self,
         batch: Batch,
@@ -353,7 +349,6 @@ class StreamWriter:
         remove_files(self.table.storage, data_files(self.table.layout, messages))
 
     # -- compaction -------------------------------------------------------------------------------
-
     @property
     def has_published(self) -> bool:
         """Whether this run has published or found a batch, so that a compaction can be published behind it."""
@@ -474,7 +469,6 @@ class StreamWriter:
         self.discard(entry.messages)
 
     # -- afterwards -------------------------------------------------------------------------------
-
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
         """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
         judgement were seen (`whole`). Returns the number of removed files."""

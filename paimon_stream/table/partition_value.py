@@ -78,8 +78,6 @@ def _can_be_stored(type_: DataType, made: Any) -> bool:
 
 
 # -- objects --------------------------------------------------------------------------------------------
-
-
 def _of_object(type_: DataType, given: Any) -> Any:
     if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
         given = given.item()
@@ -113,8 +111,6 @@ def _of_object(type_: DataType, given: Any) -> Any:
 
 
 # -- texts ----------------------------------------------------------------------------------------------
-
-
 def _integer(_: DataType, text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -198,8 +194,6 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
 
 
 # -- values as people use them in Python ------------------------------------------------------------------
-
-
 def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
     """The values of a serialized partition row by column, as Python objects. Raises `FormatError`."""
     values = layout.partition_values(partition)

@@ -57,7 +57,6 @@ class SnapshotStore:
         self._known: dict[int, SnapshotRef] = {}  # by id, of snapshots that were part of the table's lineage
 
     # -- which there are --------------------------------------------------------------------------
-
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
         prefix = f"{self.folder}-"
@@ -203,7 +202,6 @@ class SnapshotStore:
         return ids[0] if ids else None
 
     # -- reading ----------------------------------------------------------------------------------
-
     def get(self, snapshot_id: int) -> Snapshot:
         """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
         found = self.find(snapshot_id)
@@ -273,7 +271,6 @@ class SnapshotStore:
         return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, upto - after))
 
     # -- writing ----------------------------------------------------------------------------------
-
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
         """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS means that another
         commit was first, or an earlier try of this one; the nonce shows which. Raises `StorageError`."""
@@ -326,7 +323,6 @@ class SnapshotStore:
         return True
 
     # -- within -----------------------------------------------------------------------------------
-
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:

@@ -139,7 +139,6 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 
 
 # -- what can be written --------------------------------------------------------------------------
-
 # Options that, if true, require something that a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
     opt.DATA_EVOLUTION: "data evolution",
