@@ -124,7 +124,7 @@ def _write(
     started = clock.monotonic()
     table, messages = _write_files(table, rows, fixed, numbering, user)
     millis = (clock.monotonic() - started) * 1000
-    return table, messages, BatchSummary.of_messages(messages, write_millis=millis, reused=False).properties()
+    return table, messages, BatchSummary.of_messages(messages, millis=millis, reused=False).properties()
 
 
 def _write_files(

@@ -196,7 +196,8 @@ class _Doctor:
     def _judge(self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors) -> Verdict:
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
-        evidence = gather(self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__)
+        found = gather(self._table, identity, batch, snapshots=self._snapshots)
+        evidence = replace(found, claimed=others.__contains__)
         return judge(self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites)
 
     # -- strangers and beginners ------------------------------------------------------------------

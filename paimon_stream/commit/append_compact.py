@@ -1,10 +1,9 @@
 """One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4, §2.2, §7.3).
 
-Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published
-only after its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the
-APPEND is part of the table, the rows are committed, so no failure of the compaction fails the commit (R3.2).
-The files of a failed compaction belong to nobody, and wait for an orphan cleaner.
-"""
+Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published only after
+its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the APPEND is part of the
+table, the rows are committed, so no failure of the compaction fails the commit (R3.2). The files of a failed compaction
+belong to nobody, and wait for an orphan cleaner."""
 
 import logging
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def commit_append_compact(request: CommitRequest, collected: CollectedChanges, p
         except CommitConflict as conflict:
             _warn(request, conflict)
             return Nothing(compact_failed=conflict)
-    return _publish_compaction_after(request, written, collected.compact, publish)
+    return _publish_compaction(request, written, collected.compact, publish)
 
 
 def _publish_written(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
@@ -49,32 +48,22 @@ def _publish_written(request: CommitRequest, collected: CollectedChanges, publis
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
 
-def _publish_compaction_after(
-    request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
-) -> Published:
+def _publish_compaction(request: CommitRequest, written: Published, changes: Changes, publish: PublishOne) -> Published:
     seen = SnapshotRef.of(written.snapshot)
     compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
     try:
-        outcome = publish(compaction, Fixed(changes))
+        made = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:
         _warn(request, failed)
         return replace(written, compact_failed=failed)
-    if isinstance(outcome, Published):
-        phases = {**written.phases, "compact": sum(outcome.phases.values())}
-        return replace(
-            written,
-            compact=outcome.snapshot,
-            compact_changes=outcome.compact_changes,
-            manifests_merged=written.manifests_merged + outcome.manifests_merged,
-            phases=phases,
-        )
-    if isinstance(outcome, Superseded):
-        other = SharedCheckpoint(
-            f"Snapshot {outcome.snapshot.id} of the same commit user, identifier "
-            f"{outcome.snapshot.commit_identifier}, came first.",
-            user=request.user,
-            snapshot=outcome.snapshot.id,
-        )
+    if isinstance(made, Published):
+        phases = {**written.phases, "compact": sum(made.phases.values())}
+        merged, taken = written.manifests_merged + made.manifests_merged, made.compact_changes
+        return replace(written, compact=made.snapshot, compact_changes=taken, manifests_merged=merged, phases=phases)
+    if isinstance(made, Superseded):
+        there = made.snapshot
+        text = f"Snapshot {there.id} of the same commit user, identifier {there.commit_identifier}, came first."
+        other = SharedCheckpoint(text, user=request.user, snapshot=there.id)
         _warn(request, other)
         return replace(written, compact_failed=other)
     return written

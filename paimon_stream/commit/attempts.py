@@ -67,14 +67,13 @@ class Patience:
 class Attempts:
     """What the commit of one snapshot remembers from attempt to attempt. Mutable, for one thread only.
 
-    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis`
-    is the time at which the attempt read its base, and `schema_id` the newest schema then. `beside` is still
-    to be done before a snapshot is put, and `after` when one is there. `hinted` is the id of a snapshot to
-    which LATEST was pointed before it was confirmed, else 0. `merged` is the merge of an earlier attempt, and
-    `merged_millis` the time at which it was made. `nonces` are the nonces of all attempts. `outstanding` says
-    that the outcome of a put is open. `unproven` are the attempts that were lost without a proof.
-    `aged_millis` is the age of the newest staging if it was too old to be published.
-    """
+    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis` is the
+    time at which the attempt read its base, and `schema_id` the newest schema then. `beside` is still to be done before
+    a snapshot is put, and `after` when one is there. `hinted` is the id of a snapshot to which LATEST was pointed
+    before it was confirmed, else 0. `merged` is the merge of an earlier attempt, and `merged_millis` the time at which
+    it was made. `nonces` are the nonces of all attempts. `outstanding` says that the outcome of a put is open.
+    `unproven` are the attempts that were lost without a proof. `aged_millis` is the age of the newest staging if it was
+    too old to be published."""
 
     def __init__(
         self, location: str, request: CommitRequest, source: ChangeSource, names: NameSource, patience: Patience
@@ -129,41 +128,36 @@ class Attempts:
         )
 
     # -- errors -----------------------------------------------------------------------------------
-
     def contended(self) -> CommitContended:
         """The error for a commit that was given up and of which nothing was published."""
-        return CommitContended(
+        text = (
             f"{self._location}: {self._commit} was given up after {self.patience.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
             "was published, and it is safe to try again. With many writers raise 'commit.max-retries' or "
-            "'commit.timeout', or let fewer of them commit.",
-            **self.facts(),
-            attempts=self.count,
+            "'commit.timeout', or let fewer of them commit."
         )
+        return CommitContended(text, **self.facts(), attempts=self.count)
 
     def aged(self, limit_millis: int, option: str) -> CommitContended:
         """The error for a commit whose staging took too long in each attempt."""
-        return CommitContended(
+        text = (
             f"{self._location}: {self._commit} was given up after {self.count} attempts: writing its "
             f"manifests took {self.aged_millis} ms, but they must be published within {limit_millis} ms, "
             "before a cleaner could take them for remains of an expired snapshot. Nothing was published, and "
             f"it is safe to try again. The limit is half of {option!r}, at least a minute and at most half "
-            "an hour: raise that option, or find out why the storage is slow or the process was paused.",
-            **self.facts(),
-            attempts=self.count,
-            option=option,
+            "an hour: raise that option, or find out why the storage is slow or the process was paused."
         )
+        return CommitContended(text, **self.facts(), attempts=self.count, option=option)
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
         """The error for a commit of which an attempt may have been published. `failed` is the later error."""
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
-        return CommitUnknown(
+        text = (
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
             "deleted. Start the query again: it looks for the commit before it writes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages.",
-            **self.facts(),
-            attempts=self.count,
+            "called commit() yourself, call filter_and_commit() with the same messages."
         )
+        return CommitUnknown(text, **self.facts(), attempts=self.count)
 
     def table_replaced(self) -> TableReplaced:
         """The error for a commit whose table was dropped or replaced."""

@@ -1,13 +1,12 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the
-commit touches are read. The live files are read only for a commit that removes files, and for one that asks to be
-`checked`, because its messages may have been published before. The files of a fresh batch are new, and their names
-its own. `missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to
-them yet."""
+Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the commit
+touches are read. The live files are read only for a commit that removes files, and for one that asks to be `checked`,
+because its messages may have been published before. The files of a fresh batch are new, and their names its own.
+`missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to them yet."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +18,7 @@ from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import KnownFiles
 from paimon_stream.errors import HistoryUnknown
-from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.stats import RowOrder, row_order
@@ -111,14 +110,12 @@ class Checker:
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         judged = self._is_judged(request, changes)
-        files = KnownFiles()
-        if judged or discards:
-            files = self._files_at(request, changes, base)
+        files = self._files_at(request, changes, base) if judged or discards else KnownFiles()
         if discards:
             new = tuple(entry for entry in changes.entries if entry.identity not in files.live)
             changes = replace(changes, entries=new)  # semantics.md §2.3 step 5
-        if judged and not _looks_itself(request):
-            self._check_vectors(context, changes, base, files.live)
+        if judged and self._has_vectors and not _looks_itself(request):
+            self._check_vectors(context, changes, base, files)
         self._check_buckets(context, request, changes, base)
         if judged:
             conflicts.check_listed_once(context, files.twice)
@@ -136,7 +133,6 @@ class Checker:
         return self._numbered(request, changes, files)
 
     # -- which rules --------------------------------------------------------------------------------
-
     def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
@@ -158,7 +154,6 @@ class Checker:
         return self._rules_off and request.kind is CommitKind.APPEND
 
     # -- the rules ------------------------------------------------------------------------------------
-
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
         """The files of the touched partitions. They are read anew for each commit; later attempts read only
         what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
@@ -172,14 +167,10 @@ class Checker:
         touched = {change.entry.partition for change in changes.index}
         return self._cache.files_at(base, changes.partitions | touched, request)
 
-    def _check_vectors(
-        self, context: CommitContext, changes: Changes, base: Base, live: Collection[FileIdentity]
-    ) -> None:
-        if not self._has_vectors:
-            return
+    def _check_vectors(self, context: CommitContext, changes: Changes, base: Base, files: KnownFiles) -> None:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = conflicts.vectors_of(self._cache.manifests.index_entries(name))
-        conflicts.check_deletion_vectors(context, live, vectors, changes)
+        conflicts.check_deletion_vectors(context, files.live, vectors, changes)
 
     def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:
         added = {entry.file.schema_id for entry in entries if entry.kind is FileKind.ADD}
@@ -214,7 +205,6 @@ class Checker:
         return renumber(changes, highest)
 
     # -- strict mode ----------------------------------------------------------------------------------
-
     def _check_strict(self, context: CommitContext, base: Base) -> None:
         """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
         (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
@@ -244,7 +234,6 @@ class Checker:
         )
 
     # -- afterwards ---------------------------------------------------------------------------------
-
     def published(self, changes: Changes) -> None:
         """Warns once of a bucket that our commit has touched and that has more level-0 files than Java would allow
         (semantics.md §6.6), before readers become slow. Uses only facts that the commit already has."""

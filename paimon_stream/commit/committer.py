@@ -1,10 +1,9 @@
-"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is
-published. The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one
-commit. This module makes each of them, in the steps that docs/architecture.md (The way of a commit) draws.
+"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is published.
+The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one commit. This module makes
+each of them, in the steps that docs/architecture.md (The way of a commit) draws.
 
-The ownership law: a file may be deleted only while no attempt that references it can ever be published.
-So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
-"""
+The ownership law: a file may be deleted only while no attempt that references it can ever be published. So every
+failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -62,9 +61,8 @@ _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 class Committer:
     """Commits to one table, one commit at a time.
 
-    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the
-    bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table.
-    """
+    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the bucket counts
+    and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table."""
 
     def __init__(
         self,
@@ -104,11 +102,10 @@ class Committer:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
         These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`,
-        `TableRolledBack`, `TableReplaced`, `StorageError`, `FormatError`, and what the request's source
-        raises. `CommitUnknown` means that the commit may be published. A compaction that fails after the
-        first snapshot was published raises nothing; see `Published`.
-        """
+        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`,
+        `TableReplaced`, `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that
+        the commit may be published. A compaction that fails after the first snapshot was published raises nothing; see
+        `Published`."""
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
@@ -179,7 +176,6 @@ class Committer:
             self._wait(attempts)
 
     # -- base, decided? ---------------------------------------------------------------------------
-
     def _read_base(self, attempts: Attempts) -> Snapshot | None:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
@@ -240,7 +236,6 @@ class Committer:
             return False
 
     # -- check, stage -----------------------------------------------------------------------------
-
     def _prepare(self, attempts: Attempts, latest: Snapshot | None) -> Staged | Nothing | None:
         """Checks and stages on top of `latest`. None if `latest` expired meanwhile."""
         try:
@@ -280,7 +275,6 @@ class Committer:
         return staged
 
     # -- put, confirm, hint -----------------------------------------------------------------------
-
     def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
         def age_millis() -> int:
             return self._runtime.clock.now_millis() - staged.since_millis
@@ -312,14 +306,10 @@ class Committer:
             beside: tuple[Request, ...] = ()
             if swift:
                 beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
+            undo, doubted = partial(self._retract_latest, attempts), placed.doubted
             try:
                 confirmed = self._publisher.confirm(
-                    staged,
-                    attempts.patience,
-                    doubted=placed.doubted,
-                    swift=swift,
-                    beside=beside,
-                    undo=partial(self._retract_latest, attempts),
+                    staged, attempts.patience, doubted=doubted, swift=swift, beside=beside, undo=undo
                 )
             except CommitUnknown:
                 self._correct_latest(attempts)
@@ -398,7 +388,6 @@ class Committer:
         return attempts.published(staged)
 
     # -- lost -------------------------------------------------------------------------------------
-
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
         """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for good."""
         attempts.outstanding = False

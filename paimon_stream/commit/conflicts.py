@@ -1,9 +1,8 @@
 """The conflict rules: pure functions of what is in the table and what a commit would change.
 
-Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md
-§3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before
-anything is written. When the rules run, nothing has been written, so a conflict leaves nothing behind.
-"""
+Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md §3.1 and
+the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before anything is written.
+When the rules run, nothing has been written, so a conflict leaves nothing behind."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,13 +33,9 @@ class CommitContext:
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
-        return {
-            "table": self.location,
-            "user": self.user,
-            "batch": self.identifier,
-            "commit_kind": self.kind.value,
-            "base_snapshot": None if self.base is None else self.base.id,
-        }
+        base = None if self.base is None else self.base.id
+        known = {"table": self.location, "user": self.user, "batch": self.identifier}
+        return {**known, "commit_kind": self.kind.value, "base_snapshot": base}
 
     @property
     def left_out(self) -> str:
@@ -65,10 +60,8 @@ def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], en
     """Check 2: all files of a partition have the same number of buckets, but for counts below 1 (no fixed buckets) and
     overwrites, which may change it. `present` has that of each touched partition with files. Raises
     `BucketCountChanged`."""
-    if context.kind is CommitKind.OVERWRITE:
-        return
     known = {partition: count for partition, count in present.items() if count > 0}
-    for entry in entries:
+    for entry in () if context.kind is CommitKind.OVERWRITE else entries:
         total = entry.total_buckets
         if total <= 0:
             continue
@@ -92,35 +85,31 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
         return
     twice = [one for one, count in Counter(entry.identity for entry in entries).items() if count > 1]
     cure = "A commit message was passed twice, or adds and removes the same file. Pass each message once"
-    _refuse(context, twice, "appear twice in this one commit", cure)
+    _refuse(context, twice, "of its files appear twice in this one commit", cure)
 
 
 def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
     """The table has the schema of every added file; without it nobody could read the file. Raises `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
-            raise SchemaChanged(
+            text = (
                 f"{context}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
                 f"which this table does not have; its newest is {max(known, default=None)}. "
                 f"{context.left_out}. The messages belong to another table, or to this one before it was "
-                "restored or created again: write the rows again to the current table.",
-                **context.facts(),
-                schema=entry.file.schema_id,
-                file=entry.file.file_name,
+                "restored or created again: write the rows again to the current table."
             )
+            raise SchemaChanged(text, **context.facts(), schema=entry.file.schema_id, file=entry.file.file_name)
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
     """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and
     Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
-    _refuse(
-        context,
-        twice,
-        "in the partitions it touches are listed twice by earlier commits, so their rows are read twice",
-        "An earlier commit published messages that were already in the table: verify() finds which. Roll the "
-        "table back to the snapshot before it",
-        whose="files",
+    what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
+    cure = (
+        "An earlier commit published messages that were already in the table: verify() finds which. Roll the table "
+        "back to the snapshot before it"
     )
+    _refuse(context, twice, what, cure)
 
 
 def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]) -> None:
@@ -128,22 +117,17 @@ def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Itera
     touched partitions. A file listed twice would be read twice and break every later merge of manifests; a removed one
     would be hidden until its DELETE is merged (semantics.md §3.5). Raises `DeletedFiles`."""
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
-    for known, what in (
-        (files.live, "are in the table already"),
-        (files.removed, "were in the table and have been compacted or overwritten since"),
-    ):
-        cure = "These messages were committed before, under another identifier or user; do not commit them again"
-        _refuse(context, [one for one in added if one in known], what, cure)
+    cure = "These messages were committed before, under another identifier or user; do not commit them again"
+    _refuse(context, [one for one in added if one in files.live], "of its files are in the table already", cure)
+    what = "of its files were in the table and have been compacted or overwritten since"
+    _refuse(context, [one for one in added if one in files.removed], what, cure)
 
 
 def check_removed_files_are_there(
-    context: CommitContext,
-    live: Collection[FileIdentity],
-    entries: Iterable[ManifestEntry],
-    expiration: str | None = None,
+    context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry], expires: str | None = None
 ) -> None:
     """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the
-    touched partitions; `expiration` is the table's `partition.expiration-time`, for the cure (check 5b).
+    touched partitions; `expires` is the table's `partition.expiration-time`, for the cure (check 5b).
     Raises `DeletedFiles`."""
     added: set[FileIdentity] = set()
     gone: list[FileIdentity] = []
@@ -154,14 +138,14 @@ def check_removed_files_are_there(
             gone.append(entry.identity)
     cure = "Another writer compacted or overwrote them meanwhile; run the job again on the current state"
     emptied = {one.partition for one in gone} - {one.partition for one in live}
-    if expiration is not None and emptied and emptied == {one.partition for one in gone}:
+    if expires is not None and emptied and emptied == {one.partition for one in gone}:
         names = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
         cure = (
             f"Nothing is left of their partitions ({names}), and the table drops partitions after "
-            f"{expiration} (partition.expiration-time): filter such late rows out before they are written, "
+            f"{expires} (partition.expiration-time): filter such late rows out before they are written, "
             "because otherwise this error comes back with every restart"
         )
-    _refuse(context, gone, "are to be removed, but are not in the table any more", cure)
+    _refuse(context, gone, "of its files are to be removed, but are not in the table any more", cure)
 
 
 def check_key_ranges(
@@ -235,9 +219,7 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
     `DeletedFiles`."""
     if missing:
         what = f"cannot commit because {len(missing)} of its files have been deleted"
-        cure = (
-            "An orphan cleaner or a drop of the partition deleted them. Run the batch again so that it writes new files"
-        )
+        cure = "An orphan cleaner or a drop of the partition deleted them. Run the batch again, so it writes new files"
         raise _deleted(context, missing, what, cure)
 
 
@@ -248,40 +230,30 @@ def check_strict_mode(
     the snapshots `since` the last safe one. Nor has one appended if this is an overwrite, because it would delete those
     rows, too. `adds_files` says whether a snapshot's delta has files in real buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
+        kind, overwrites = snapshot.commit_kind, context.kind is CommitKind.OVERWRITE
         if snapshot.commit_user == context.user:
             continue
-        if snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE):
-            what = f"is of kind {snapshot.commit_kind.value}"
-        elif (
-            context.kind is CommitKind.OVERWRITE and snapshot.commit_kind is CommitKind.APPEND and adds_files(snapshot)
-        ):
+        if kind in (CommitKind.COMPACT, CommitKind.OVERWRITE):
+            what = f"is of kind {kind.value}"
+        elif overwrites and kind is CommitKind.APPEND and adds_files(snapshot):
             what = "has appended files, which this overwrite may delete"
         else:
             continue
-        raise StrictModeViolated(
+        text = (
             f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
             f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
-            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
-            **context.facts(),
-            snapshot=snapshot.id,
-            kind=snapshot.commit_kind.value,
+            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later."
         )
+        raise StrictModeViolated(text, **context.facts(), snapshot=snapshot.id, kind=kind.value)
 
 
-def _refuse(
-    context: CommitContext, files: Collection[FileIdentity], what: str, cure: str, whose: str = "of its files"
-) -> None:
+def _refuse(context: CommitContext, files: Collection[FileIdentity], what: str, cure: str) -> None:
     if files:
-        names = [one.file_name for one in files]
-        raise _deleted(context, names, f"{len(files)} {whose} {what}", cure)
+        raise _deleted(context, [one.file_name for one in files], f"{len(files)} {what}", cure)
 
 
 def _deleted(context: CommitContext, names: Collection[str], what: str, cure: str) -> DeletedFiles:
     some = ", ".join(sorted(names)[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return DeletedFiles(
-        f"{context}: {what}: {some}{more}. {context.left_out}. {cure}.",
-        **context.facts(),
-        count=len(names),
-        files=tuple(names)[:_SHOWN],
-    )
+    text = f"{context}: {what}: {some}{more}. {context.left_out}. {cure}."
+    return DeletedFiles(text, **context.facts(), count=len(names), files=tuple(names)[:_SHOWN])

@@ -1,8 +1,7 @@
 """What others published since a commit was judged: the window (seen, latest].
 
 Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose `seen`
-snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours.
-"""
+snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours."""
 
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.lost import lost_facts
@@ -33,14 +32,13 @@ def published_since(snapshots: SnapshotStore, attempts: Attempts, latest: Snapsh
         ):
             return snapshot
     if not window.complete and (request.fence is None or not request.fence()):
-        raise HistoryUnknown(
+        text = (
             f"{snapshots.location}: whether commit {request.identifier} of user {request.user!r} was published "
             f"by another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
             "It was not published now. Start the query again, and keep snapshots longer than a batch may "
-            "take (snapshot.time-retained, snapshot.num-retained.min).",
-            **attempts.facts(),
-            snapshot=latest.id,
+            "take (snapshot.time-retained, snapshot.num-retained.min)."
         )
+        raise HistoryUnknown(text, **attempts.facts(), snapshot=latest.id)
     return None
 
 
@@ -64,13 +62,12 @@ def require_lineage(
         return
     if last is not None and seen == SnapshotRef.of(last) and last.commit_kind is not CommitKind.COMPACT:
         require_last(snapshots, request.user, last, latest)
-    raise TableRolledBack(
+    text = (
         f"{snapshots.location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} "
         "was judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
-        "atomically replaced it. Nothing was published. Start the query again; it judges the current table.",
-        **attempts.facts(),
-        snapshot=seen.id,
+        "atomically replaced it. Nothing was published. Start the query again; it judges the current table."
     )
+    raise TableRolledBack(text, **attempts.facts(), snapshot=seen.id)
 
 
 def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None) -> None:
@@ -83,24 +80,21 @@ def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, lat
     go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
-        raise TableRolledBack(
+        text = (
             f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: the table was "
-            f"rolled back, and rows of earlier commits are not in it. Write them again. {go_on}",
-            user=user,
-            snapshot=last.id,
-        ).of_table(snapshots.location)
+            f"rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
+        )
+        raise TableRolledBack(text, user=user, snapshot=last.id).of_table(snapshots.location)
     lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
-    raise CommitLost(
+    text = (
         f"snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
         f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically replaced "
         "it, or the table was rolled back and written again. The rows of that commit are not in the table: "
         f"{lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write the rows again. "
-        f"Let other engines only read this table. {go_on}",
-        user=user,
-        batch=last.commit_identifier,
-        snapshot=last.id,
-        by=there.commit_user,
-        **lost.context,
+        f"Let other engines only read this table. {go_on}"
+    )
+    raise CommitLost(
+        text, user=user, batch=last.commit_identifier, snapshot=last.id, by=there.commit_user, **lost.context
     ).of_table(snapshots.location)
 
 
@@ -119,10 +113,9 @@ def _is_surely_held(snapshots: SnapshotStore, user: str, ref: SnapshotRef, lates
     held = is_held(snapshots, ref, latest)
     if held is not None:
         return held
-    raise HistoryUnknown(
+    text = (
         f"another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest lists are "
         "gone that would show whether the table was rolled back. Nothing was published now. Look for the rows of "
-        "earlier commits in the table, and write again what is missing, with a new writer or after a restart.",
-        user=user,
-        snapshot=ref.id,
-    ).of_table(snapshots.location)
+        "earlier commits in the table, and write again what is missing, with a new writer or after a restart."
+    )
+    raise HistoryUnknown(text, user=user, snapshot=ref.id).of_table(snapshots.location)

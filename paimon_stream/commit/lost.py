@@ -85,11 +85,8 @@ _LOG = logging.getLogger(__name__)
 
 _LOOKED_AT: Final = 20
 _LATELY_MILLIS: Final = 7 * 86_400_000
-_WHERE: Final = {
-    "s3": "In this store",
-    "gcs": "In Google Cloud Storage",
-    "azure": "In an Azure account without a hierarchical namespace",
-}
+_PLAIN_AZURE: Final = "an Azure account without a hierarchical namespace"
+_WHERE: Final = {"s3": "this store", "gcs": "Google Cloud Storage", "azure": _PLAIN_AZURE}
 
 
 def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
@@ -122,16 +119,12 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
     ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
     facts = (
         f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot {other.id}, "
-        f"{ago} ago. {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so they "
-        "may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or let "
-        "only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
+        f"{ago} ago. In {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "
+        "they may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or "
+        "let only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
-        raise UnsupportedTable(
-            f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict.",
-            table=table.location,
-            user=other.commit_user,
-            snapshot=other.id,
-        )
+        text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."
+        raise UnsupportedTable(text, table=table.location, user=other.commit_user, snapshot=other.id)
     cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
     _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)

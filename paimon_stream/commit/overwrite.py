@@ -2,8 +2,7 @@
 one those that match a spec (`{}` matches all), a *dynamic* one those that get new files.
 
 Invariants: the files to remove are determined anew on the base of every attempt. So an append that was published
-meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files.
-"""
+meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files."""
 
 import logging
 from collections import defaultdict
@@ -221,9 +220,8 @@ def upgraded(table: Table, written: Changes) -> Changes:
 
 def top_level(options: opt.Options) -> int:
     """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
-    return (
-        options.value(opt.NUM_LEVELS) - 1 if options.is_set(opt.NUM_LEVELS) else options.value(opt.COMPACTION_TRIGGER)
-    )
+    levels = opt.NUM_LEVELS
+    return options.value(levels) - 1 if options.is_set(levels) else options.value(opt.COMPACTION_TRIGGER)
 
 
 def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:

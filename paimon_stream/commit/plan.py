@@ -73,9 +73,7 @@ class Changes:
     @property
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
-        return sum(
-            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count for entry in self.entries
-        )
+        return sum(one.file.row_count if one.kind is FileKind.ADD else -one.file.row_count for one in self.entries)
 
     @property
     def changelog_record_count(self) -> int:
@@ -134,10 +132,8 @@ class _Half:
         return Changes(entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index))
 
 
-def _entries(
-    message: CommitMessage, table_buckets: int, kind: FileKind, files: Iterable[DataFileMeta]
-) -> list[ManifestEntry]:
-    total = table_buckets if message.total_buckets is None else message.total_buckets
+def _entries(message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+    total = count if message.total_buckets is None else message.total_buckets
     return [
         ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
         for file in files

@@ -3,10 +3,9 @@
 `confirm` looks at the snapshots around K, because a paused writer may create an id again, outside the lineage, after it
 expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
 
-Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that
-is not. `proven` says that it can never become part of the table, so its metadata may be deleted. Everything
-else is `CommitUnknown`, and then nothing was deleted.
-"""
+Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that is not.
+`proven` says that it can never become part of the table, so its metadata may be deleted. Everything else is
+`CommitUnknown`, and then nothing was deleted."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -61,13 +60,11 @@ class Publisher:
         self._same_table = same_table
 
     # -- the put ----------------------------------------------------------------------------------
-
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
         """Creates the snapshot's file.
 
-        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the
-        outcome stays open, another `StorageError` only if nothing was published.
-        """
+        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the outcome
+        stays open, another `StorageError` only if nothing was published."""
         snapshot = staged.snapshot
         why: StorageError
         doubted = False
@@ -98,7 +95,6 @@ class Publisher:
             patience.wait()
 
     # -- the check after it -----------------------------------------------------------------------
-
     def confirm(
         self,
         staged: Staged,
@@ -113,8 +109,7 @@ class Publisher:
 
         `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the first look
         is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough,
-        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known.
-        """
+        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known."""
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:
@@ -140,15 +135,10 @@ class Publisher:
     def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
         """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where
         requests run in turn, what is done beside comes first, and the look at K+1 last."""
-        K, base = staged.snapshot.id, staged.base.snapshot
+        K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
         assert base is not None  # else the look would not be swift
-        looks: list[Request] = [
-            self._same_table,
-            partial(self._snapshots.raw, K),
-            partial(self._snapshots.stands, base),
-            partial(self._snapshots.exists, K + 1),
-        ]
-        same_table, content, stands, follows = self._snapshots.storage.together([*beside, *looks])[-4:]
+        looks = (self._same_table, partial(there.raw, K), partial(there.stands, base), partial(there.exists, K + 1))
+        same_table, content, stands, follows = there.storage.together([*beside, *looks])[-4:]
         return same_table and content == staged.content and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
@@ -164,9 +154,7 @@ class Publisher:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if content != staged.content:
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
-        if base is None or self._snapshots.stands(base):
-            return Landed()
-        return self._look_below(staged)
+        return Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
         """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots
@@ -217,7 +205,6 @@ class Publisher:
         self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
-
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
         which is until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has

@@ -30,25 +30,23 @@ class Refusals:
 
     def history_unknown(self, cause: str) -> None:
         """Whether the batch was committed is not known."""
-        self.decide(
-            ON_UNKNOWN_HISTORY,
-            HistoryUnknown,
-            f"whether the batch was committed is not known: {cause}",
+        cure = (
             "Keep snapshots longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min). Look "
-            "for the batch's rows in the table. If they are missing, let it continue",
+            "for the batch's rows in the table. If they are missing, let it continue"
         )
+        why = f"whether the batch was committed is not known: {cause}"
+        self.decide(ON_UNKNOWN_HISTORY, HistoryUnknown, why, cure)
 
     def shared_checkpoint(self, published: Snapshot) -> SharedCheckpoint:
         """The error for a batch that another run has published meanwhile, as this snapshot or before it."""
         run_id = Marks.of(published.properties).run_id
         who = f"run {run_id}" if run_id else "another writer"
-        return SharedCheckpoint(
+        text = (
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
             f"{published.commit_identifier} under the same user (snapshot {published.id}). That batch stays and this "
-            "one was not published. Two queries run on one checkpoint or share a commit user: stop one.",
-            **self._facts,
-            snapshot=published.id,
+            "one was not published. Two queries run on one checkpoint or share a commit user: stop one."
         )
+        return SharedCheckpoint(text, **self._facts, snapshot=published.id)
 
     def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any) -> None:
         """Raises that kind of error with the facts, unless the option says to continue."""
@@ -57,9 +55,5 @@ class Refusals:
             self.accepted.add(option.key)
             _LOG.warning("%s Continuing, because %s = continue.", what, option.key)
             return
-        raise kind(
-            f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'.",
-            **self._facts,
-            option=option.key,
-            **facts,
-        )
+        text = f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'."
+        raise kind(text, **self._facts, option=option.key, **facts)

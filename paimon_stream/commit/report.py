@@ -81,8 +81,7 @@ class CommitReport:
     `removed_files` counts those removed of dead attempts.
 
     In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST, DELETE),
-    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them.
-    """
+    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them."""
 
     location: str
     user: str
@@ -95,7 +94,7 @@ class CommitReport:
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
     reused: bool = False
-    counts: "Counts" = NO_COUNTS
+    counts: Counts = NO_COUNTS
     compact_snapshot_id: int | None = None
     compact_failed: str | None = None
     manifests_merged: int = 0
@@ -118,13 +117,9 @@ class CommitReport:
     ) -> "CommitReport":
         """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
         before and after it."""
+        spent, why = dict(phases or {}), None if outcome.compact_failed is None else str(outcome.compact_failed)
         empty = cls(
-            location=location,
-            user=user,
-            identifier=identifier,
-            outcome="empty",
-            phases=dict(phases or {}),
-            compact_failed=None if outcome.compact_failed is None else str(outcome.compact_failed),
+            location=location, user=user, identifier=identifier, outcome="empty", phases=spent, compact_failed=why
         )
         if isinstance(outcome, Nothing):
             return empty
@@ -137,7 +132,7 @@ class CommitReport:
             rows=sum(file.row_count for file in files),
             files=len(files),
             bytes=sum(file.file_size for file in files),
-            phases={**empty.phases, **outcome.phases},
+            phases={**spent, **outcome.phases},
             reused=reused,
             counts=Counts.of(outcome.changes, outcome.compact_changes),
             compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,

@@ -62,8 +62,7 @@ class CommitRequest:
     snapshot the numbers for a primary key were taken, None if that is not known. `stage_uuid` is part of the name of
     all metadata that any attempt writes. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even
     without changes, and `statistics` names an existing file. `merge` has limits of manifest merging that replace the
-    table's; then there is a snapshot only if there are changes or a merge was due.
-    """
+    table's; then there is a snapshot only if there are changes or a merge was due."""
 
     user: str
     identifier: int

@@ -1,9 +1,8 @@
-"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit (docs/format-notes.md says where the table's largest number is kept).
+"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are still
+valid at the commit (docs/format-notes.md says where the table's largest number is kept).
 
 Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A batch is not
-published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2).
-"""
+published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -58,7 +57,6 @@ class Sequences:
         self._is_indexed = not self._is_dynamic  # or it was checked
 
     # -- numbers ------------------------------------------------------------------------------------
-
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
         """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the
         latest, or of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go
@@ -107,7 +105,6 @@ class Sequences:
         return {**recorded, _GENERATED: str(highest)} if self._for_java else recorded
 
     # -- conflicts ----------------------------------------------------------------------------------
-
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
         """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of these changes since they
         were taken: it would be unknown which row of a key is newer. Reads each delta committed since only once."""
@@ -151,9 +148,8 @@ class Sequences:
             raise self._assigned_anew("others have committed since")
         then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
         if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
-            raise self._assigned_anew(
-                f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
-            )
+            why = f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+            raise self._assigned_anew(why)
         if (then and then.index_manifest) == (base and base.index_manifest):
             return
         try:
@@ -179,14 +175,13 @@ class Sequences:
         ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
-        return SequenceConflict(
+        text = (
             f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "
             f"numbers up to {theirs}, and this batch, numbered before that, begins at {ours} there. It is not certain "
             "that its rows would replace older ones. Nothing was published. Let only one writer write to a bucket, "
-            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
-            snapshot=snapshot.id,
-            bucket=bucket,
-        ).of_table(self._location)
+            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}."
+        )
+        return SequenceConflict(text, snapshot=snapshot.id, bucket=bucket).of_table(self._location)
 
     def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""

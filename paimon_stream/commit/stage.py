@@ -1,10 +1,9 @@
 """Staging: writes everything that a snapshot refers to, before the snapshot itself.
 
-Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is drawn from
-the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers all files that may exist. The
+Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is drawn from the
+commit's `NameSource` before its file is written, so that `NameSource.drawn` covers all files that may exist. The
 resulting snapshot refers only to durable files, and takes over from its base what the commit does not change
-(semantics.md §1.5, §2.3 steps 6-11).
-"""
+(semantics.md §1.5, §2.3 steps 6-11)."""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence

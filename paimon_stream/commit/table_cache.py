@@ -3,8 +3,7 @@ commit depend on what it changes, not on the size of the table (semantics.md §3
 
 Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete deltas in one
 lineage, or is emptied. An OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and
-files are then forgotten. Partitions that no commit touches are never read. The size of the cache is bounded.
-"""
+files are then forgotten. Partitions that no commit touches are never read. The size of the cache is bounded."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -52,7 +51,6 @@ class TableCache:
         self._added: dict[str, Mapping[_Bucket, int]] = {}
 
     # -- moving -------------------------------------------------------------------------------------
-
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
         """Moves over a commit of our own: `published` was made on the base with these entries. If the
         position is an earlier snapshot than the base, it stays there until the next query."""
@@ -133,7 +131,6 @@ class TableCache:
             self.buckets.forget()  # the next query for that partition reads it anew and reports this
 
     # -- our own last commit, manifests --------------------------------------------------------------
-
     @property
     def last(self) -> Snapshot | None:
         """Our own last snapshot; None if it was forgotten."""
@@ -149,7 +146,6 @@ class TableCache:
         return Base(snapshot=latest, metas=self.manifests.base_and_delta(latest))
 
     # -- buckets and files --------------------------------------------------------------------------
-
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
         """The buckets of these partitions, and of others in the cache, at the base. Raises `BucketCountChanged` if a
         partition has files for different bucket counts, `CorruptMetadata`, `StorageError`."""
@@ -194,7 +190,6 @@ class TableCache:
         return self._watched.known({(entry.partition, entry.bucket) for entry in entries})
 
     # -- sequence numbers ---------------------------------------------------------------------------
-
     def knows_highest(self, latest: Snapshot | None) -> bool:
         """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
         if latest is None or recorded_number(latest) is not None:

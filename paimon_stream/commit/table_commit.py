@@ -1,9 +1,8 @@
 """Commits without Spark: makes the files of commit messages part of a table.
 
-`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages
-that may already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort`
-removes the files of messages that will never be published.
-"""
+`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages that may
+already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort` removes the files of
+messages that will never be published."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
@@ -86,11 +85,10 @@ class TableCommit:
         """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it. Without files
         there is no snapshot, unless the table's options ask for one. `watermark` is epoch milliseconds.
 
-        It does not check whether the identifier was used before the call; after a failure, call
-        `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the
-        last snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` if
-        somebody else publishes this identifier or a later one under the same user meanwhile.
-        """
+        It does not check whether the identifier was used before the call; after a failure, call `filter_and_commit`.
+        Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the last snapshot that this object
+        has published was replaced or rolled back; and `SharedCheckpoint` if somebody else publishes this identifier or
+        a later one under the same user meanwhile."""
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
         watermark, properties = self._taken_marks(watermark, properties)
         given = self._taken_messages(messages)
@@ -98,7 +96,8 @@ class TableCommit:
         outcome = self._publish(identifier, given, latest, properties, watermark=watermark, renumber=True)
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
-        return self._report(self._user, identifier, given, outcome)
+        where, user = self._storage.location, self._user
+        return CommitReport.of(location=where, user=user, identifier=identifier, messages=given, outcome=outcome)
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The first sequence number for rows that are about to be written. None for a table without primary
@@ -115,16 +114,8 @@ class TableCommit:
         """Publishes rows that were just written with this numbering, as a batch commit under this user. With an
         identifier it is safe to repeat, as for `overwrite`. Raises the errors of `commit`, and `SequenceConflict` if
         others have used these numbers meanwhile."""
-        seen, checked = self._latest(), identifier is not None
-        if identifier is None:
-            identifier = BATCH_IDENTIFIER
-        elif (newest := self._newest_of_user(seen, identifier)) is not None and newest >= identifier:
-            return self._already(identifier)
-        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "checked": checked}
-        outcome = self._publish(identifier, messages, seen, properties, **more, force_snapshot=checked)
-        if isinstance(outcome, Superseded):
-            return self._superseded(identifier, outcome.snapshot)
-        return self._report(self._user, identifier, messages, outcome)
+        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "force_snapshot": identifier is not None}
+        return self._once(self._user, identifier, messages, properties, **more)
 
     def filter_and_commit(
         self,
@@ -138,8 +129,7 @@ class TableCommit:
 
         Raises the errors of `commit`; with nothing published `FormatError` for messages that do not fit the table, and
         `DeletedFiles` for a file of any committable that is gone or already in the table; `HistoryUnknown` if the last
-        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`).
-        """
+        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`)."""
         watermark, properties = self._taken_marks(watermark, properties)
         taken = self._taken_committables(committables)
         latest = self._latest()
@@ -175,19 +165,18 @@ class TableCommit:
     ) -> CommitReport:
         """Replaces files of the table with the messages' files, in one snapshot.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
-        the whole table. All files must lie in these partitions, and without files they are cleared. Without a
-        `partition`, `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only
-        the partitions that get files are replaced, or the whole table. If a dynamic overwrite has nothing to
-        replace, there is no snapshot. Earlier snapshots keep their files.
+        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches the whole
+        table. All files must lie in these partitions, and without files they are cleared. Without a `partition`,
+        `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only the partitions that get
+        files are replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no snapshot.
+        Earlier snapshots keep their files.
 
-        With an identifier it is safe to repeat: if this user has published the identifier or a later one,
-        nothing is done. Without one it is a batch commit under a new user (semantics.md R1.2), and a
-        repetition is another overwrite.
+        With an identifier it is safe to repeat: if this user has published the identifier or a later one, nothing is
+        done. Without one it is a batch commit under a new user (semantics.md R1.2), and a repetition is another
+        overwrite.
 
-        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
-        have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
-        """
+        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
+        `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`."""
         # Not the identifier that all batch commits share: what has it cannot be repeated.
         most = BATCH_IDENTIFIER - 1
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=most, optional=True)
@@ -216,52 +205,31 @@ class TableCommit:
     def _overwrite(
         self, planned: Overwrite, identifier: int | None, watermark: int | None, properties: Mapping[str, str] | None
     ) -> CommitReport:
-        latest = self._latest()
-        user = self._user
-        if identifier is None:
-            identifier, user = BATCH_IDENTIFIER, batch_user(self._table.options, self._runtime.ids)
-        else:
-            newest = self._newest_of_user(latest, identifier)
-            if newest is not None and newest >= identifier:
-                return self._already(identifier)
-        outcome = self._publish(
-            identifier,
-            planned.messages,
-            latest,
-            properties,
-            user,
-            watermark=watermark,
-            checked=identifier != BATCH_IDENTIFIER,
-            source=planned.source,
-            kind=CommitKind.OVERWRITE,
-            force_snapshot=planned.always,
-        )
-        if isinstance(outcome, Superseded):
-            return self._superseded(identifier, outcome.snapshot)
-        return self._report(user, identifier, planned.messages, outcome)
+        user = batch_user(self._table.options, self._runtime.ids) if identifier is None else self._user
+        more = {"source": planned.source, "kind": CommitKind.OVERWRITE, "force_snapshot": planned.always}
+        return self._once(user, identifier, planned.messages, properties, watermark=watermark, **more)
 
-    def _superseded(self, identifier: int, snapshot: Snapshot) -> CommitReport:
-        """The report if somebody has published this identifier meanwhile. Raises `SharedCheckpoint` if it is a later
-        one."""
-        if snapshot.commit_identifier == identifier:
-            return self._already(identifier, snapshot.id)
-        raise self._refusals(identifier).shared_checkpoint(snapshot)
-
-    def _report(
-        self, user: str, identifier: int, messages: tuple[CommitMessage, ...], outcome: Published | Nothing
+    def _once(
+        self,
+        user: str,
+        identifier: int | None,
+        messages: tuple[CommitMessage, ...],
+        properties: Mapping[str, str] | None,
+        **more: Any,
     ) -> CommitReport:
-        return CommitReport.of(
-            location=self._storage.location, user=user, identifier=identifier, messages=messages, outcome=outcome
-        )
-
-    def _already(self, identifier: int, snapshot_id: int | None = None) -> CommitReport:
-        return CommitReport(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            outcome="already committed",
-            snapshot_id=snapshot_id,
-        )
+        """A batch commit, or with an identifier one that is made only if the user has not published it or a later one.
+        Raises `SharedCheckpoint` if somebody publishes a later one meanwhile."""
+        latest, number = self._latest(), BATCH_IDENTIFIER if identifier is None else identifier
+        newest = None if identifier is None else self._newest_of_user(latest, identifier)
+        known: dict[str, Any] = {"location": self._storage.location, "user": user, "identifier": number}
+        if newest is not None and newest >= number:
+            return CommitReport(**known, outcome="already committed")
+        outcome = self._publish(number, messages, latest, properties, user, checked=identifier is not None, **more)
+        if not isinstance(outcome, Superseded):
+            return CommitReport.of(**known, messages=messages, outcome=outcome)
+        if outcome.snapshot.commit_identifier == number:
+            return CommitReport(**known, outcome="already committed", snapshot_id=outcome.snapshot.id)
+        raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not and will not be committed. Returns how many. Raises, and deletes
@@ -305,20 +273,15 @@ class TableCommit:
         given = self._arguments
         if not isinstance(committables, Mapping):
             raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
-        numbers = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
-        return {
-            one: self._taken_messages(committables[numbers[one]], f"committables[{one}]") for one in sorted(numbers)
-        }
+        keys = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
+        return {one: self._taken_messages(committables[keys[one]], f"committables[{one}]") for one in sorted(keys)}
 
     def _check_files_exist(self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
+        where, user, name = self._storage.location, self._user, layout.partition
         context = conflicts.CommitContext(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            partition_name=layout.partition,
-            base=latest,
+            location=where, user=user, identifier=identifier, partition_name=name, base=latest
         )
         gone = missing_files(self._storage, layout, collected.append, collected.compact)
         conflicts.check_files_exist(context, gone)
@@ -365,21 +328,18 @@ class TableCommit:
         identifier is larger than any other, so every stream commit would count as committed (semantics.md §1.3)."""
         if latest is None:
             return None
+        user, batch = self._user, BATCH_IDENTIFIER
         found, since = newest_of(
-            self._snapshots,
-            latest,
-            lambda one: one.commit_user == self._user and one.commit_identifier != BATCH_IDENTIFIER,
+            self._snapshots, latest, lambda one: one.commit_user == user and one.commit_identifier != batch
         )
         if found is None and since > 1:
-            self._refusals(smallest).history_unknown(
-                f"no snapshot of this user is left, and those before {since} have expired"
-            )
+            why = f"no snapshot of this user is left, and those before {since} have expired"
+            self._refusals(smallest).history_unknown(why)
         return None if found is None else found.commit_identifier
 
     def _refusals(self, identifier: int) -> Refusals:
-        return Refusals(
-            location=self._storage.location, user=self._user, batch_id=identifier, options=self._table.options
-        )
+        where, options = self._storage.location, self._table.options
+        return Refusals(location=where, user=self._user, batch_id=identifier, options=options)
 
 
 def batch_user(options: Options, ids: IdSource) -> str:

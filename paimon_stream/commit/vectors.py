@@ -4,8 +4,7 @@
 An index file never changes. If a data file goes or gets another vector, the index file that has its vector is replaced
 by new ones, which have the other vectors byte for byte. Invariant: a new index file belongs to nobody until a snapshot
 names it, and is removed only after a commit that is surely not published. An attempt that lost may leave its index
-files as orphans.
-"""
+files as orphans."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ _LOG: Final = logging.getLogger(__name__)
 DataFile: TypeAlias = tuple[bytes, int, str]
 """A data file: its partition as a serialized row, its bucket, its name."""
 
+Marked: TypeAlias = Mapping[DataFile, Positions]
 
 _Record: TypeAlias = tuple[bytes, DeletionRange]
 """The vector of a data file, as index files have it, and its entry in the index file that had it, if there is one."""
@@ -45,19 +45,14 @@ class VectorChanges:
         self._bucketed = not table.is_bucket_unaware
 
     def at(
-        self,
-        entries: Iterable[IndexManifestEntry],
-        gone: Collection[DataFile],
-        marked: Mapping[DataFile, Positions] | None = None,
+        self, entries: Iterable[IndexManifestEntry], gone: Collection[DataFile], marked: Marked | None = None
     ) -> tuple[IndexChange, ...]:
         """The changes that make the snapshot's index files with vectors, `entries`, forget the data files that are
         `gone`, and mark rows of others: all deleted positions of each, ascending. Writes the new index files, which
         are durable on return. The same question has the same answer. Raises `CorruptMetadata`, `StorageError`."""
         marked = marked or {}
         named = {*gone, *marked}
-        touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {
-            (where, bucket): [] for where, bucket, _ in marked
-        }
+        touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {(one, bucket): [] for one, bucket, _ in marked}
         for one in entries:
             if any((one.partition, one.bucket, of.data_file) in named for of in one.file.deletions or ()):
                 touched.setdefault((one.partition, one.bucket), []).append(one)
@@ -87,11 +82,7 @@ class VectorChanges:
         self._written, self._made = [], {}
 
     def _replaced(
-        self,
-        where: tuple[bytes, int],
-        old: Collection[IndexManifestEntry],
-        named: Collection[DataFile],
-        marked: Mapping[DataFile, Positions],
+        self, where: tuple[bytes, int], old: Collection[IndexManifestEntry], named: Collection[DataFile], marked: Marked
     ) -> Iterator[IndexChange]:
         records = [one for entry in old for one in self._kept(entry, named)]
         for (*place, name), positions in marked.items():
@@ -107,9 +98,7 @@ class VectorChanges:
 
     def _kept(self, entry: IndexManifestEntry, named: Collection[DataFile]) -> Iterator[_Record]:
         """The vectors of the other data files in an index file."""
-        kept = [
-            one for one in entry.file.deletions or () if (entry.partition, entry.bucket, one.data_file) not in named
-        ]
+        kept = [of for of in entry.file.deletions or () if (entry.partition, entry.bucket, of.data_file) not in named]
         if not kept:
             return
         content, path = self._files.read(entry), self._files.path(entry)

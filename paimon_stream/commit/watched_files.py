@@ -28,7 +28,7 @@ class KnownFiles:
     """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests still
     name them; and those that are listed `twice`, which no table should have (semantics.md §3.5)."""
 
-    live: "dict[FileIdentity, LiveFile]" = field(default_factory=dict)
+    live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
     removed: set[FileIdentity] = field(default_factory=set)
     twice: set[FileIdentity] = field(default_factory=set)
 

@@ -4,11 +4,10 @@
                                                                              │
     batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
-Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches
-only, in the stream's thread, with its user and the id of its last published batch. So the ids of a stream never
-go back, and a replayed batch finds itself published. Until a unit is in a commit, its new files belong to
-nobody, and they are removed if it is given up.
-"""
+Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches only, in
+the stream's thread, with its user and the id of its last published batch. So the ids of a stream never go back, and a
+replayed batch finds itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
+if it is given up."""
 
 import atexit
 import logging
@@ -182,7 +181,6 @@ class StreamCompaction:
         return self._wanted[1]
 
     # -- plan -----------------------------------------------------------------------------------------
-
     def _note(self, entries: Iterable[ManifestEntry]) -> None:
         """The buckets of these files are due."""
         touched = dict.fromkeys(map(bucket_of, entries), False)
@@ -266,7 +264,6 @@ class StreamCompaction:
             self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
 
     # -- wait, publish ----------------------------------------------------------------------------------
-
     def _wait(self, seconds: float) -> None:
         """Waits for new units, and for those of deep buckets. The others have had their time."""
         until = self._clock.monotonic() + seconds
@@ -321,7 +318,6 @@ class StreamCompaction:
             self._rest(one.unit.bucket, full=one.full)
 
     # -- failures ---------------------------------------------------------------------------------------
-
     def _rest(self, bucket: Bucket, *, full: bool) -> None:
         """The bucket is due again after some batches, after more each time: an outage passes, others end their
         compaction, and what is damaged stays damaged."""

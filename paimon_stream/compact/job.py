@@ -3,10 +3,9 @@
 
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
-Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if
-the unit is given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an
-interrupted compaction goes on where it ended when it is run again.
-"""
+Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if the unit is
+given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an interrupted compaction
+goes on where it ended when it is run again."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -71,8 +70,7 @@ def compact(
 
     Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and `InvalidData`
     for a partition that the table cannot have, `InvalidOption`, `TableRolledBack`, and the errors of reading, writing
-    and committing. Of damaged files the first error is raised when all others have been published.
-    """
+    and committing. Of damaged files the first error is raised when all others have been published."""
     run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
@@ -146,12 +144,10 @@ class _Run:
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
         scan = plan_scan(table, specs=specs, hidden=True)
-        units: list[Unit] = []
-        stale: list[Unit] = []
         how = {"full": self.full, "waiting": not self.distributed}
         limits, found = plan_units(scan, self.runtime, self._wrong, only=only, **how)
-        for unit in found:
-            (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
+        units = [one for one in found if one.newest_schema <= scan.schema.id]
+        stale = [one for one in found if one.newest_schema > scan.schema.id]
         self.target = limits.target
         waits = any(isinstance(one, WaitingUnit) for one in found)
         return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
@@ -166,9 +162,8 @@ class _Run:
             return why
         assert self.layout is not None
         folder = self.layout.bucket_folder(file.partition, file.bucket)
-        return type(why)(
-            f"{self.location}/{folder} was not compacted: {why.message}", **{**why.context, "path": folder}
-        )
+        text = f"{self.location}/{folder} was not compacted: {why.message}"
+        return type(why)(text, **{**why.context, "path": folder})
 
     def carry_out(self, plan: _Plan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""

@@ -112,7 +112,7 @@ def next_unit(
     files: Sequence[ManifestEntry],
     spec: MergeSpec,
     types: Sequence[DataType],
-    limits: "KeyedThresholds",
+    limits: KeyedThresholds,
     *,
     full: bool,
     vectors: Collection[str] = (),
@@ -140,18 +140,13 @@ def next_unit(
         return None
     alone = len(runs) == 1 and runs[0].level == chosen.level
     keep = chosen.level < max(one.file.level for one in files) and not limits.older.marks
-    merges, upgrades = _split(sections(inside, types), chosen, limits, vectors if alone else None, keep_deletes=keep)
+    merges, upgrades = _split(sections(inside, types), chosen, limits, vectors if alone else None, keep=keep)
     replaced = [*(file for one in merges if one.writes for file in one.files), *upgrades]
     if not replaced:
         return None
     above = [one for one in files if one.file.level > chosen.level]
-    return KeyedUnit(
-        tuple(replaced),
-        tuple(upgrades),
-        level=chosen.level,
-        merges=tuple(_looking_up(one, above, types) for one in merges),
-        in_bucket=tuple(files),
-    )
+    looking = tuple(_looking_up(one, above, types) for one in merges)
+    return KeyedUnit(tuple(replaced), tuple(upgrades), level=chosen.level, merges=looking, in_bucket=tuple(files))
 
 
 def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
@@ -161,8 +156,6 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 
 
 # -- runs -------------------------------------------------------------------------------------------
-
-
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[Run]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
     runs, order = _runs(files), row_order(types)
@@ -193,15 +186,13 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
     return -file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name
 
 
-def asks(files: Iterable[ManifestEntry], limits: "KeyedThresholds") -> bool:
+def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
     """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is cheap."""
     return pick(_runs(files), limits) is not None
 
 
 # -- picks ------------------------------------------------------------------------------------------
-
-
-def pick(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
+def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
     """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to do."""
     count, trigger = len(runs), limits.trigger
     if not count:
@@ -218,7 +209,7 @@ def pick(runs: Sequence[Run], limits: "KeyedThresholds") -> Pick | None:
     return _onto(runs, _grown(runs, newest, limits), limits) if limits.force and newest else None
 
 
-def pick_full(runs: Sequence[Run], limits: "KeyedThresholds", vectors: Collection[str] = ()) -> Pick | None:
+def pick_full(runs: Sequence[Run], limits: KeyedThresholds, vectors: Collection[str] = ()) -> Pick | None:
     """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or deleted rows are."""
     if not runs:
         return None
@@ -228,7 +219,7 @@ def pick_full(runs: Sequence[Run], limits: "KeyedThresholds", vectors: Collectio
     return Pick(len(runs), limits.top)
 
 
-def _is_early(runs: Sequence[Run], limits: "KeyedThresholds") -> bool:
+def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
     """Whether all runs are merged before they are many. When the last full compaction was is not known, so an
     interval between these has always passed (RC4.1)."""
     size = sum(one.size for one in runs)
@@ -240,7 +231,7 @@ def _is_early(runs: Sequence[Run], limits: "KeyedThresholds") -> bool:
     )
 
 
-def _grown(runs: Sequence[Run], taken: int, limits: "KeyedThresholds") -> int:
+def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
     """How many runs are taken if at least `taken` are: more as long as the next is not much larger."""
     size = sum(one.size for one in runs[:taken])
     for one in runs[taken:]:
@@ -251,7 +242,7 @@ def _grown(runs: Sequence[Run], taken: int, limits: "KeyedThresholds") -> int:
     return taken
 
 
-def _onto(runs: Sequence[Run], taken: int, limits: "KeyedThresholds") -> Pick:
+def _onto(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> Pick:
     """The level is below that of the first run that stays. Level 0 is taken as a whole."""
     level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
     while level == 0 and taken < len(runs):
@@ -282,18 +273,11 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 
 # -- sections ---------------------------------------------------------------------------------------
-
-
 def _split(
-    found: Iterable[Section],
-    chosen: Pick,
-    limits: "KeyedThresholds",
-    alone: Collection[str] | None,
-    *,
-    keep_deletes: bool,
+    found: Iterable[Section], chosen: Pick, limits: KeyedThresholds, alone: Collection[str] | None, *, keep: bool
 ) -> tuple[list[Merge], list[ManifestEntry]]:
-    """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is
-    rewritten on its own, and so are these files in any case."""
+    """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is rewritten on its
+    own, and so are these files in any case. `keep`: deletes stay."""
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
     level = chosen.level
@@ -310,13 +294,13 @@ def _split(
         ):
             files = [one for section in group for one in section.files]
             comparison = limits.older.merging(level, files)
-            merges.append(Merge(sections=tuple(group), keep_deletes=keep_deletes, comparison=comparison))
+            merges.append(Merge(sections=tuple(group), keep_deletes=keep, comparison=comparison))
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
                 # As in Java, deletes stay in what takes the place of an upgrade, without deletion vectors (§7.3).
-                keep = not limits.older.marks
-                merges.append(Merge(sections=tuple(group), keep_deletes=keep, comparison=comparison, writes=writes))
+                stay = not limits.older.marks
+                merges.append(Merge(sections=tuple(group), keep_deletes=stay, comparison=comparison, writes=writes))
             upgrades += [] if writes else [entry]
     return merges, upgrades
 

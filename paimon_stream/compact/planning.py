@@ -1,7 +1,6 @@
-"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and
-finds what carries the units out. Without buckets, the small files of a partition are packed into units
-(compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on
-their input only."""
+"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and finds
+what carries the units out. Without buckets, the small files of a partition are packed into units (compaction.md §2.1).
+In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on their input only."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,12 +42,9 @@ def check_compactable(table: Table) -> None:
     `check_table_kind` raises. Nothing is read."""
     for option, only_keyed, why in _REFUSED:
         if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
-            value = table.options[option.key]
-            raise UnsupportedFeature(
-                f"has {option.key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM.",
-                option=option.key,
-                value=value,
-            ).of_table(table.location, subject=True)
+            key, value = option.key, table.options[option.key]
+            text = f"has {key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM."
+            raise UnsupportedFeature(text, option=key, value=value).of_table(table.location, subject=True)
     check_table_kind(table)
 
 
@@ -68,14 +64,12 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
         return
     for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
         if one.file.index_type not in (VECTORS_INDEX, HASH):
-            raise UnsupportedFeature(
+            text = (
                 f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
                 f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
-                "that are gone. Compact the table with the engine that made the index, or drop the index there.",
-                table=table.location,
-                snapshot=snapshot.id,
-                index=one.file.index_type,
+                "that are gone. Compact the table with the engine that made the index, or drop the index there."
             )
+            raise UnsupportedFeature(text, table=table.location, snapshot=snapshot.id, index=one.file.index_type)
 
 
 _MILLIS_OF_HOUR: Final = 3_600_000
@@ -111,7 +105,7 @@ class Thresholds:
 
 
 def plan_append(
-    files: Iterable[ManifestEntry], limits: "Thresholds", vectors: Mapping[str, Vector] | None = None, *, full: bool
+    files: Iterable[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector] | None = None, *, full: bool
 ) -> list[Unit]:
     """The units of one call, at most one for each fixed bucket. `files` are live files in the order of the
     manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets only."""
@@ -135,21 +129,21 @@ def plan_append(
     return units
 
 
-def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: "Thresholds") -> bool:
+def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: Thresholds) -> bool:
     if entry.file.file_size < limits.small or entry.file.file_name not in vectors:
         return entry.file.file_size < limits.small
     deleted = vectors[entry.file.file_name][1].cardinality
     return deleted is None or deleted > entry.file.row_count * limits.deleted_share
 
 
-def _packed(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[Unit]:
+def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
     ascending = sorted(files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one)))
     *bins, last = _bins([[one] for one in ascending], limits)
     return [Unit(tuple(sorted(one, key=_age))) for one in (*bins, *([last] if len(last) >= limits.least_files else []))]
 
 
-def _with_vectors(files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: "Thresholds") -> list[Unit]:
+def _with_vectors(files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: Thresholds) -> list[Unit]:
     """Packs files with deletion vectors. Files that share an index file stay together, and even one file is enough."""
     groups: dict[str, list[ManifestEntry]] = {}
     for one in files:
@@ -158,7 +152,7 @@ def _with_vectors(files: Iterable[ManifestEntry], vectors: Mapping[str, Vector],
     return [Unit(tuple(sorted(one, key=_age))) for one in bins if one]
 
 
-def _bins(groups: Iterable[Sequence[ManifestEntry]], limits: "Thresholds") -> list[list[ManifestEntry]]:
+def _bins(groups: Iterable[Sequence[ManifestEntry]], limits: Thresholds) -> list[list[ManifestEntry]]:
     """Fills bins with the groups, in their order. The last bin may be empty."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
@@ -171,7 +165,7 @@ def _bins(groups: Iterable[Sequence[ManifestEntry]], limits: "Thresholds") -> li
     return bins
 
 
-def _minor(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[ManifestEntry]:
+def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
     """The first neighbours that are enough files. The oldest leave the window if it becomes too large."""
     window: list[list[ManifestEntry]] = []
     for block in _blocks(files):
@@ -184,7 +178,7 @@ def _minor(files: Sequence[ManifestEntry], limits: "Thresholds") -> list[Manifes
     return []
 
 
-def _full(files: Sequence[ManifestEntry], limits: "Thresholds", vectors: Mapping[str, Vector]) -> list[ManifestEntry]:
+def _full(files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]) -> list[ManifestEntry]:
     """All files behind the leading large ones, if most of these are small or any has a deletion vector."""
     blocks = _blocks(files)
     if limits.rewrite_all:

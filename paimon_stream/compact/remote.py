@@ -2,8 +2,7 @@
 
 A unit travels as Java's commit message, with the files of its bucket as those before a compaction. The other process
 plans the bucket again, and finds the same unit, because a plan depends on files and thresholds only. Its answer is a
-message, too. Files of an answer that does not arrive, or comes a second time, are orphans.
-"""
+message, too. Files of an answer that does not arrive, or comes a second time, are orphans."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,15 +37,11 @@ class UnitTask:
 
     def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
         """The same for this unit, whose files have these deletion vectors."""
-        partition, bucket, total = unit.bucket
-        files = tuple(one.file for one in unit.known)
-        index = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
+        where, bucket, total = unit.bucket
+        old = tuple(one.file for one in unit.known)
+        index = tuple({entry.file.file_name: entry.file for entry, _ in vectors.values()}.values())
         message = CommitMessage(
-            partition=partition,
-            bucket=bucket,
-            total_buckets=total,
-            compact_before=files,
-            compact_deleted_index_files=tuple(index.values()),
+            partition=where, bucket=bucket, total_buckets=total, compact_before=old, compact_deleted_index_files=index
         )
         return replace(self, message=message.serialize())
 
@@ -95,7 +90,7 @@ class Elsewhere(Protocol):
     def at_once(self, units: Sequence[Unit]) -> int:
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
 
-    def run(self, task: "UnitTask") -> CommitMessage:
+    def run(self, task: UnitTask) -> CommitMessage:
         """The answer of the task. Raises what the task raises, and any error if it was cancelled."""
 
     def cancel(self) -> None:
@@ -106,7 +101,7 @@ class RemoteRewriter(Rewriter):
     """Has units rewritten elsewhere. `task` is what they have in common."""
 
     def __init__(
-        self, scan: Scan, task: "UnitTask", progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
+        self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
     ) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, task.spec.runtime, progress, units)

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, NotFound, PaimonStreamError, StorageError, Unavailable, UnknownVersion
+from paimon_stream.errors import CorruptMetadata, PaimonStreamError, StorageError, Unavailable, UnknownVersion
 from paimon_stream.format.json_text import MOST_JSON, decode_checksummed, encode_checksummed, integer, understanding
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
 from paimon_stream.table.snapshots import SnapshotStore
@@ -117,9 +117,8 @@ class ExpiringNotes:
 
     def _read(self, snapshot_id: int) -> tuple[Snapshot, SnapshotRef] | None:
         path = note_path(snapshot_id)
-        try:
-            data = self._storage.read(path, MOST_JSON)
-        except NotFound:
+        data = read_if_there(self._storage.read, path, MOST_JSON)
+        if data is None:
             return None
         body = decode_checksummed(_KIND, data, path)
         with understanding(path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."):

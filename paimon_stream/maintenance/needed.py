@@ -12,7 +12,7 @@ from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.pins import Pin
-from paimon_stream.storage.base import FileStat, PutResult, Storage
+from paimon_stream.storage.base import FileStat, PutResult, Storage, read_if_there
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path
@@ -32,9 +32,8 @@ def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, .
     """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded. Raises
     `CorruptMetadata` for a list that cannot be understood, `StorageError`."""
     path = manifest_path(list_name)
-    try:
-        data = storage.read(path)
-    except NotFound:
+    data = read_if_there(storage.read, path)
+    if data is None:
         return ()
     records = read_records(data, f"{storage.location}/{path}", _NAME_ONLY, _LIST_VERSION)
     return tuple([checked_name(record["_FILE_NAME"], path) for record in records])

@@ -239,7 +239,7 @@ def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: b
     rows = written_by(_results(answers), table, gathered=False).messages
     warn_of_work_left(table)
     warn_of_merging(table)
-    summary = BatchSummary.of_messages(rows, write_millis=None, reused=False).properties()
+    summary = BatchSummary.of_messages(rows, millis=None, reused=False).properties()
     digest, numbering = pickle.loads(planned.basis)
     commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True), digest=digest)
     try:

@@ -196,6 +196,14 @@ def _is_text(path: str) -> bool:
     return True
 
 
+def read_if_there(read: Callable[..., bytes], *arguments: Any) -> bytes | None:
+    """What the `read` of a storage returns for these arguments; None if there is no such file."""
+    try:
+        return read(*arguments)
+    except NotFound:
+        return None
+
+
 def check_size(path: str, size: int, limit: int) -> None:
     """Raises `CorruptMetadata` for a file of more than `limit` bytes."""
     if size > limit:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import DuplicateWriter, NotFound
+from paimon_stream.errors import DuplicateWriter
 from paimon_stream.format import json_text
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot, SnapshotRef
-from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.layout import OWN_FOLDER, escape_user, id_in_name, user_folder
 
@@ -67,9 +67,7 @@ class BatchSummary:
     reused: int | None = None
 
     @classmethod
-    def of_messages(
-        cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool
-    ) -> "BatchSummary":
+    def of_messages(cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool) -> "BatchSummary":
         """The summary of a batch that is about to be published."""
         given = [message for message in messages if message.new_files]
         files = [file for message in given for file in message.new_files]
@@ -79,7 +77,7 @@ class BatchSummary:
             bytes=sum(file.file_size for file in files),
             partitions=len({message.partition for message in given}),
             buckets=len({(message.partition, message.bucket) for message in given}),
-            write_millis=None if write_millis is None else round(write_millis),
+            write_millis=None if millis is None else round(millis),
             reused=1 if reused else None,
         )
 
@@ -199,16 +197,8 @@ class Claims:
 
     def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
-        identity = self._identity
-        new = RegisteredWriter(
-            user=identity.user,
-            query_id=identity.query_id,
-            checkpoint=identity.checkpoint,
-            query_name=identity.query_name,
-            schema_digest=schema_digest,
-            journal_since=journal_since,
-            run=self.run,
-        )
+        known = {name: getattr(self._identity, name) for name in ("user", "query_id", "checkpoint", "query_name")}
+        new = RegisteredWriter(**known, schema_digest=schema_digest, journal_since=journal_since, run=self.run)
         if new != present:
             self._write(new)
 
@@ -261,9 +251,8 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
 
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
-    try:
-        data = storage.read(path, json_text.MOST_JSON)
-    except NotFound:
+    data = read_if_there(storage.read, path, json_text.MOST_JSON)
+    if data is None:
         return None
     body = {"run": None, **json_text.decode_checksummed("writer", data, path)}  # older releases did not note the run
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):
@@ -272,11 +261,10 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
-    return DuplicateWriter(
+    text = (
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be taken for a "
         "replay of the other. Nothing was written by the second. Make each sink once, outside the batch function, and "
         "give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a query that has run "
-        "before, leave the first sink as it is, because it may have written this batch, and name the others.",
-        table=location,
-        user=user,
+        "before, leave the first sink as it is, because it may have written this batch, and name the others."
     )
+    return DuplicateWriter(text, table=location, user=user)

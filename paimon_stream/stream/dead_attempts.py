@@ -37,14 +37,11 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
     # The partitions of the abandoned files are not recorded.
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
     chosen, metas = PartitionFilter(table.partition_types, rows=touched), manifests.base_and_delta(snapshot)
-    if removed:
-        found = list(manifests.entries_of(metas, chosen))
-    else:
-        found = live_files(manifests, metas, table.partition_types, chosen)
+    live = None if removed else live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
-    alike = [one for one in found if one.file.file_name in names]
-    return len(prepared & {layout.file_of(one) for one in alike})
+    found = manifests.entries_of(metas, chosen) if live is None else live
+    return len(prepared & {layout.file_of(one) for one in found if one.file.file_name in names})
 
 
 def remove_dead_attempts(

@@ -2,7 +2,6 @@
 files can be used. That of a later batch is from the memory of the run and one or two snapshot files. The sink acts
 on a judgement; the doctor only reports it. Nothing here writes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -33,19 +32,13 @@ _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 
 
 def gather(
-    table: Table,
-    identity: WriterIdentity,
-    batch: Batch,
-    *,
-    snapshots: SnapshotStore,
-    claimed: Callable[[str], bool] | None = None,
-    runs: frozenset[str] | None = None,
+    table: Table, identity: WriterIdentity, batch: Batch, snapshots: SnapshotStore, runs: frozenset[str] | None = None
 ) -> Evidence:
-    """Everything that the first judgement of a run uses. `claimed` replaces the claims of
-    this run. `runs` are those whose claims stood when this one began; if they are not given, those that stand now.
-    Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when this one began; if
+    they are not given, those that stand now. Raises `NotFound` if there is no table, `CorruptMetadata`,
+    `UnknownVersion`, `StorageError`."""
     storage = table.storage
-    schemas, journal, claims = (SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity))
+    schemas, journal, claims = SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity)
 
     def entries() -> list[JournalEntry | None]:
         """Those of the batch, of the newest earlier one and of the newest later one."""
@@ -71,14 +64,12 @@ def gather(
         registered=registered,
         others=partial(registered_writers, storage, leave_out=user_folder(identity.user)),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
-        claimed=claimed or claims.claimed,
+        claimed=claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
 
 
-def judge(
-    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool = False
-) -> Verdict:
+def judge(table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
@@ -165,7 +156,7 @@ def judge_next(
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
-    if memory.has_expired or not _is_remembered_rightly(snapshots, memory, latest, refuse):
+    if memory.has_expired or not _is_remembered(snapshots, memory, latest, refuse):
         return None
     seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
@@ -198,9 +189,7 @@ def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayError
     return refuse.shared_checkpoint(snapshot)
 
 
-def _is_remembered_rightly(
-    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
+def _is_remembered(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
     """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises
     if our last one is not, unless an operator has decided to continue."""
     own, seen = memory.own, memory.seen

@@ -137,7 +137,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
             f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next "
             "snapshot does not show that it was built on it"
         )
-        return _judge_files(evidence, entry, latest, refuse, why)
+        return _judge_files(evidence, entry, refuse, why)
     if entry is not None:
         return _judge_entry(evidence, entry, last_entry, refuse)
     if last_entry is not None:
@@ -345,9 +345,7 @@ def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: R
     return True
 
 
-def _judge_entry(
-    evidence: Evidence, entry: JournalEntry, last_entry: JournalEntry | None, refuse: ReplayErrors
-) -> Verdict:
+def _judge_entry(evidence: Evidence, entry: JournalEntry, last: JournalEntry | None, refuse: ReplayErrors) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     snapshots, latest, seen = evidence.snapshots, evidence.latest, evidence.seen
     if entry.previous is not None:
@@ -360,7 +358,7 @@ def _judge_entry(
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
         return Fresh(seen=seen)
-    if last_entry is not None and _judge_lost_batch(evidence, last_entry, refuse):
+    if last is not None and _judge_lost_batch(evidence, last, refuse):
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
@@ -368,15 +366,13 @@ def _judge_entry(
         f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
         "none of its files is part of the table"
     )
-    return _judge_files(evidence, entry, latest, refuse, why)
+    return _judge_files(evidence, entry, refuse, why)
 
 
-def _judge_files(
-    evidence: Evidence, entry: JournalEntry | None, latest: Snapshot, refuse: ReplayErrors, why: str
-) -> Verdict:
+def _judge_files(evidence: Evidence, entry: JournalEntry | None, refuse: ReplayErrors, why: str) -> Verdict:
     """The snapshots do not show whether the batch was published (`why`). A live file of an attempt is a proof."""
-    seen = SnapshotRef.of(latest)
-    if entry is not None and evidence.files_live(latest, entry):
+    latest, seen = evidence.latest, evidence.seen
+    if latest is not None and entry is not None and evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
     refuse.history_unknown(why)
     return Fresh(seen=seen)

@@ -58,34 +58,24 @@ def journalled_batches(storage: Storage, user: str | None, batch: int | None) ->
 
 def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> PaimonStreamError | None:
     if entry.schema_digest != digest:
-        return TableReplaced(
+        text = (
             f"batch {entry.batch_id} of user {user!r} was prepared for another table that was at this location. "
-            "Nothing was published. Write its rows again.",
-            user=user,
-            batch=entry.batch_id,
-        ).of_table(storage.location)
+            "Nothing was published. Write its rows again."
+        )
+        return TableReplaced(text, user=user, batch=entry.batch_id).of_table(storage.location)
     if entry.overwrites:
         return not_to_be_repeated(storage, user, entry.batch_id, "it replaces the whole table")
     return None
 
 
-def _of_entry(user: str, entry: JournalEntry) -> LostBatch:
+def _of_entry(user: str, one: JournalEntry) -> LostBatch:
     stream = WriterIdentity(
-        user=user,
-        query_id=entry.query_id,
-        run_id=None,
-        checkpoint=entry.checkpoint,
-        query_name=entry.query_name,
-        token="",
+        user=user, query_id=one.query_id, run_id=None, checkpoint=one.checkpoint, query_name=one.query_name, token=""
     )
-    summary = BatchSummary.of_messages(entry.messages, write_millis=None, reused=True)
+    summary = BatchSummary.of_messages(one.messages, millis=None, reused=True).properties()
+    marks, batch, uuid = stream.properties(one.batch_id, one.offsets_hash), one.batch_id, one.stage_uuids[0]
     return LostBatch(
-        user=user,
-        batch=entry.batch_id,
-        base=entry.base,
-        messages=entry.messages,
-        properties={**summary.properties(), **stream.properties(entry.batch_id, entry.offsets_hash)},
-        uuid=entry.stage_uuids[0],
+        user=user, batch=batch, base=one.base, messages=one.messages, properties={**summary, **marks}, uuid=uuid
     )
 
 
@@ -126,9 +116,8 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
 
 def not_to_be_repeated(storage: Storage, user: str, batch: int, why: str) -> UnsupportedFeature:
     """The error for a batch that cannot be committed with its files again."""
-    return UnsupportedFeature(
+    text = (
         f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. Run what "
-        "made it again.",
-        user=user,
-        batch=batch,
-    ).of_table(storage.location)
+        "made it again."
+    )
+    return UnsupportedFeature(text, user=user, batch=batch).of_table(storage.location)

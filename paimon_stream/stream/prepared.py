@@ -57,7 +57,6 @@ def journal_entry(
     batch: Batch,
     verdict: Fresh | Reuse,
     messages: tuple[CommitMessage, ...],
-    *,
     identity: WriterIdentity,
     table: Table,
     schema_digest: str,

@@ -67,7 +67,8 @@ def recommit(
     """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
     errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
     check_committable(table)
-    return _Recommit(table, runtime or system()).run(user, batch, snapshot, delta_list, dry_run)
+    work = _Recommit(table, runtime or system())
+    return work.run(work.chosen(user, batch, snapshot, delta_list), dry_run)
 
 
 class _Recommit:
@@ -79,20 +80,14 @@ class _Recommit:
         self._manifests = ManifestStore(table.storage)
         self._latest = self._snapshots.latest()
 
-    def run(
-        self, user: str | None, batch: int | None, place: int | None, nonce: str | None, dry_run: bool
-    ) -> RecommitReport:
-        lost = self._chosen(user, batch, place, nonce)
+    def run(self, lost: LostBatch, dry_run: bool) -> RecommitReport:
         collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
         if collected.append.takes_away or collected.compact or not collected.append:
             raise not_to_be_repeated(self._storage, lost.user, lost.batch, "it replaced or compacted files")
+        where, files = self._storage.location, [file for one in lost.messages for file in one.new_files]
+        rows = sum(file.row_count for file in files)
         report = RecommitReport(
-            location=self._storage.location,
-            user=lost.user,
-            batch=lost.batch,
-            files=sum(len(one.new_files) for one in lost.messages),
-            rows=sum(file.row_count for one in lost.messages for file in one.new_files),
-            dry_run=dry_run,
+            location=where, user=lost.user, batch=lost.batch, files=len(files), rows=rows, dry_run=dry_run
         )
         found = self._found(lost)
         if found is not None or self._is_live(lost):
@@ -111,8 +106,7 @@ class _Recommit:
         return dataclasses.replace(report, snapshot=outcome.snapshot.id)
 
     # -- which batch ------------------------------------------------------------------------------
-
-    def _chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
+    def chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
         entries = list(journalled_batches(self._storage, user, batch))
         missing = [one for one in entries if self._is_missing(one)]
         if user is None and len({one.user for one in missing}) > 1:
@@ -126,16 +120,14 @@ class _Recommit:
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
-            raise errors.NotFound(
+            what = (
                 f"the journal does not know {which} of {whose}. Give the user, the batch, the snapshot and the delta "
-                "list that the message of CommitLost names, or write the rows again.",
-                user=user,
-                batch=batch,
-            ).of_table(self._storage.location)
+                "list that the message of CommitLost names, or write the rows again."
+            )
+            raise errors.NotFound(what, user=user, batch=batch).of_table(self._storage.location)
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------
-
     def _found(self, lost: LostBatch) -> Snapshot | None:
         """The snapshot since its base that has the batch. All batch commits share one identifier."""
         if self._latest is None:
@@ -164,7 +156,6 @@ class _Recommit:
         return any(one.file.file_name in names for one in live)
 
     # -- was it replaced --------------------------------------------------------------------------
-
     def _judge(self, lost: LostBatch) -> Snapshot:
         """The snapshot of another engine that replaced that of the batch. Raises what `recommit` raises."""
         base, latest = lost.base, self._latest
@@ -211,16 +202,14 @@ class _Recommit:
         return 1 if lost.base is None else lost.base.id + 1
 
     # -- may it be committed ----------------------------------------------------------------------
-
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:
         gone = missing_files(self._storage, self._table.layout, changes)
         if gone:
-            raise errors.DeletedFiles(
+            text = (
                 f"{self._storage.location}: {len(gone)} files of batch {lost.batch} of user {lost.user!r} "
-                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again.",
-                **self._facts(lost),
-                files=tuple(gone[:_SHOWN]),
+                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again."
             )
+            raise errors.DeletedFiles(text, **self._facts(lost), files=tuple(gone[:_SHOWN]))
         if self._table.schema.primary_keys:
             sequences = Sequences(self._table, TableCache(self._table, self._snapshots))
             sequences.check(Numbering(base=lost.base), changes, self._latest)
@@ -239,7 +228,6 @@ class _Recommit:
         )
 
     # -- refusals ---------------------------------------------------------------------------------
-
     def _facts(self, lost: LostBatch) -> dict[str, Any]:
         return {"table": self._storage.location, "user": lost.user, "batch": lost.batch}
 

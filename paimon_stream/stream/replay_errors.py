@@ -31,12 +31,9 @@ class ReplayErrors(Refusals):
 
     def checkpoint_rewound(self, cause: str) -> None:
         """The table is ahead of the checkpoint."""
-        self.decide(
-            ON_CHECKPOINT_RESET,
-            errors.CheckpointRewound,
-            f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
-            "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
-        )
+        why = f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it"
+        cure = "Restore the newest checkpoint; or, if the rows may be written again, let it continue"
+        self.decide(ON_CHECKPOINT_RESET, errors.CheckpointRewound, why, cure)
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
         """The error for a batch of which an earlier attempt has live files, and whose snapshot expired."""
@@ -59,12 +56,9 @@ class ReplayErrors(Refusals):
 
     def table_replaced(self, cause: str) -> None:
         """The table is not the one the stream wrote to."""
-        self.decide(
-            ON_TABLE_CHANGE,
-            errors.TableReplaced,
-            f"{cause}: it was dropped and created again, and rows of earlier batches are not in it",
-            "Start a new checkpoint to write everything again; or let it continue with this batch",
-        )
+        why = f"{cause}: it was dropped and created again, and rows of earlier batches are not in it"
+        cure = "Start a new checkpoint to write everything again; or let it continue with this batch"
+        self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def maybe_rolled_back(self, batch_id: int) -> None:
         """Manifest lists are missing that would show whether an earlier batch of ours is in the table."""
@@ -134,10 +128,9 @@ class ReplayErrors(Refusals):
 
     def table_rolled_back(self, cause: str) -> None:
         """Our last snapshot is gone from the lineage."""
-        self.decide(
-            ON_TABLE_CHANGE,
-            errors.TableRolledBack,
-            f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a "
-            "snapshot, and rows of earlier batches are not in it",
-            "Write those rows again from the source (a new checkpoint); or let it continue with this batch",
+        why = (
+            f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a snapshot, "
+            "and rows of earlier batches are not in it"
         )
+        cure = "Write those rows again from the source (a new checkpoint); or let it continue with this batch"
+        self.decide(ON_TABLE_CHANGE, errors.TableRolledBack, why, cure)

@@ -41,12 +41,11 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
         cure = f"Set {opt.STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
-        raise UnsupportedFeature(
+        text = (
             f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to 'true' on the "
-            f"table and let a job compact it, or remove {option!r}.",
-            option=option,
-            value=value,
-        ).of_table(table.location, subject=True)
+            f"table and let a job compact it, or remove {option!r}."
+        )
+        raise UnsupportedFeature(text, option=option, value=value).of_table(table.location, subject=True)
 
 
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:

@@ -107,7 +107,6 @@ class StreamWriter:
         return self._table
 
     # -- judging ----------------------------------------------------------------------------------
-
     def judge(self, batch: Batch) -> Verdict:
         """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if exactly-once cannot
         be proven, `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`."""
@@ -125,14 +124,9 @@ class StreamWriter:
     def _judge_next(self, batch: Batch, memory: Memory) -> Verdict:
         """Judges a later batch of the run. In one trip, unless somebody else has written meanwhile."""
         since = self._runtime.clock.now_millis()
-        schema, digest, latest, claimed = self._storage.together(
-            [
-                partial(self._schemas.newest, self.table.schema),
-                self._schemas.first_digest,
-                self._snapshots.latest,
-                self._claims.holds,
-            ]
-        )
+        newest = partial(self._schemas.newest, self.table.schema)
+        looks: list[Request] = [newest, self._schemas.first_digest, self._snapshots.latest, self._claims.holds]
+        schema, digest, latest, claimed = self._storage.together(looks)
         if schema != self.table.schema:
             self._take(table_of(self._storage, schema, self._overrides), digest)
         refuse = self._refusals(batch)
@@ -213,10 +207,8 @@ class StreamWriter:
 
     def _refresh(self) -> None:
         """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
-        table, digest = self._storage.together(
-            [partial(load_table, self._storage, self._overrides), self._schemas.first_digest]
-        )
-        self._take(table, digest)
+        load = partial(load_table, self._storage, self._overrides)
+        self._take(*self._storage.together([load, self._schemas.first_digest]))
 
     def _take(self, table: Table, digest: str) -> None:
         check_writable(table, in_stream=not self._overwrites)
@@ -230,15 +222,10 @@ class StreamWriter:
             self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
-        return ReplayErrors(
-            location=self._storage.location,
-            user=self._identity.user,
-            batch_id=batch.batch_id,
-            options=self.table.options,
-        )
+        where, user = self._storage.location, self._identity.user
+        return ReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=self.table.options)
 
     # -- the schema -------------------------------------------------------------------------------
-
     def evolve(self, merge: Merge) -> Table:
         """Publishes the schema that `merge` makes of the table's newest one, if they differ; returns the table with it.
         Called between `judge` and the writing of rows. If the batch then fails, the next attempt finds the new schema.
@@ -250,7 +237,6 @@ class StreamWriter:
         return self.table
 
     # -- sequence numbers -------------------------------------------------------------------------
-
     def first_sequence(self) -> int:
         """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
         `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
@@ -290,7 +276,6 @@ class StreamWriter:
         return replace(self.table, storage=cast("Storage", self._held))
 
     # -- committing -------------------------------------------------------------------------------
-
     def commit(
         self,
         batch: Batch,
@@ -305,22 +290,14 @@ class StreamWriter:
         `StorageError`; none leaves half a batch visible."""
         self._observer.reached(Phase.WRITTEN, batch.batch_id)
         self._ask(before_commit, verdict, messages, batch.batch_id)
+        phases, reused = phases or {}, isinstance(verdict, Reuse)
         entry = journal_entry(
-            batch,
-            verdict,
-            messages,
-            identity=self._identity,
-            table=self.table,
-            schema_digest=self._digest,
-            overwrites=self._overwrites,
-            runtime=self._runtime,
+            batch, verdict, messages, self._identity, self.table, self._digest, self._overwrites, self._runtime
         )
         if self._numbering and self._numbering.base != verdict.seen:
             entry = replace(entry, offsets_hash=None)  # its rows are numbered on another snapshot: no run may use it
         note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
-        summary = BatchSummary.of_messages(
-            messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
-        )
+        summary = BatchSummary.of_messages(messages, millis=phases.get("write"), reused=reused)
         fence = RunFence(
             claims=self._claims,
             refuse=self._refusals(batch),
@@ -328,7 +305,7 @@ class StreamWriter:
             attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
-        outcome = self._publish(batch, verdict, entry, note, summary, fence)
+        outcome = self._publish(batch, verdict, note, summary, fence)
         self.changes = None
         if isinstance(outcome, Published):
             self.changes, self._marks = outcome.changes, self._identity.properties(batch.batch_id, batch.offsets_hash)
@@ -339,8 +316,8 @@ class StreamWriter:
             identifier=batch.batch_id,
             messages=messages,
             outcome=outcome,
-            phases={**(phases or {}), "journal": note.millis},
-            reused=isinstance(verdict, Reuse),
+            phases={**phases, "journal": note.millis},
+            reused=reused,
             removed_files=removed_files,
         ).measured(self._meter)
         self._previous = previous_commit(report) if report.outcome == "committed" else {}
@@ -357,12 +334,8 @@ class StreamWriter:
             if dead := verdict.dead:
                 some, complete = snapshots_of_batch(self._snapshots, dead, verdict.snapshot)
                 removed_files = remove_dead_attempts(self.table, dead, some, self._runtime, complete=complete)
-        self._memory = Memory(
-            batch_id=batch.batch_id,
-            own=own,
-            seen=verdict.seen,
-            has_expired=verdict.snapshot is None and not self._knows_later,
-        )
+        expired = verdict.snapshot is None and not self._knows_later
+        self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired)
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport(
             location=self._storage.location,
@@ -378,7 +351,6 @@ class StreamWriter:
         remove_files(self.table.storage, data_files(self.table.layout, messages))
 
     # -- compaction -------------------------------------------------------------------------------
-
     @property
     def has_published(self) -> bool:
         """Whether this run has published or found a batch, so that a compaction can be published behind it."""
@@ -398,18 +370,17 @@ class StreamWriter:
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
             return None
-        outcome = self._committer.commit(
-            CommitRequest(
-                user=self._identity.user,
-                identifier=memory.own.batch_id,
-                source=source,
-                kind=CommitKind.COMPACT,
-                properties=self._marks,
-                seen=memory.seen,
-                stage_uuid=self._runtime.ids.uuid(),
-                is_newest=self._claims.holds,
-            )
+        request = CommitRequest(
+            user=self._identity.user,
+            identifier=memory.own.batch_id,
+            source=source,
+            kind=CommitKind.COMPACT,
+            properties=self._marks,
+            seen=memory.seen,
+            stage_uuid=self._runtime.ids.uuid(),
+            is_newest=self._claims.holds,
         )
+        outcome = self._committer.commit(request)
         if not isinstance(outcome, Published):
             return None
         self.newest = outcome.snapshot
@@ -417,44 +388,33 @@ class StreamWriter:
         return outcome
 
     def _ask(
-        self,
-        before_commit: BeforeCommit | None,
-        verdict: Fresh | Reuse,
-        messages: tuple[CommitMessage, ...],
-        batch_id: int,
+        self, before: BeforeCommit | None, verdict: Fresh | Reuse, messages: tuple[CommitMessage, ...], batch_id: int
     ) -> None:
-        if before_commit is None or not (messages or self._overwrites):
+        if before is None or not (messages or self._overwrites):
             return
         if self._held is not None:
             self._held.flush()  # the caller may read them
         try:
-            before_commit(messages)
+            before(messages)
         except Exception as veto:
             left = "the files an earlier run had prepared stay for the next one"
             if isinstance(verdict, Fresh):
                 self.discard(messages)
                 left = "its files were removed"
-            raise errors.CommitVetoed(
+            text = (
                 f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, "
-                f"and {left}. The batch comes again when the query is restarted.",
-                table=self._storage.location,
-                batch=batch_id,
-            ) from veto
+                f"and {left}. The batch comes again when the query is restarted."
+            )
+            raise errors.CommitVetoed(text, table=self._storage.location, batch=batch_id) from veto
 
     def _journals(self, entry: JournalEntry) -> bool:
         """Whether the attempt is recorded in the journal before it can be published."""
         return bool(entry.messages or self._overwrites) and self.table.options.value(JOURNAL)
 
     def _publish(
-        self,
-        batch: Batch,
-        verdict: Fresh | Reuse,
-        entry: JournalEntry,
-        note: Note,
-        summary: BatchSummary,
-        fence: RunFence,
+        self, batch: Batch, verdict: Fresh | Reuse, note: Note, summary: BatchSummary, fence: RunFence
     ) -> Published | Nothing:
-        numbering = self._numbering
+        entry, numbering = note.entry, self._numbering
         if isinstance(verdict, Reuse) and self.table.schema.primary_keys:
             # The journal has only the snapshot on which the files were judged, which is not later than the one on
             # which they were numbered.
@@ -515,7 +475,6 @@ class StreamWriter:
         self.discard(entry.messages)
 
     # -- afterwards -------------------------------------------------------------------------------
-
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
         """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
         judgement were seen (`whole`). Returns the number of removed files."""

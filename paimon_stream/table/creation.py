@@ -66,49 +66,38 @@ def first_schema(
 
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     """Raises `InvalidOption` if the options of buckets do not fit the columns or each other (format.md §6.2, §6.3)."""
-    bucket = options.value(opt.BUCKET)
-    if bucket > _MOST_BUCKETS:
-        raise _bad_bucket(bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted")
-    keys = schema.bucket_keys if options.is_set(opt.BUCKET_KEY) else schema.trimmed_primary_keys
-    if bucket < POSTPONE_BUCKET or bucket == 0:
-        raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
-    if bucket == POSTPONE_BUCKET and not schema.primary_keys:
-        raise _bad_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
-    if bucket == _UNAWARE and options.is_set(opt.BUCKET_KEY):
-        raise InvalidOption(
-            "Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' to the number of buckets wanted, "
-            "or leave 'bucket-key' out.",
-            option="bucket-key",
-        )
-    if bucket >= 1 and not keys:
-        raise _bad_bucket(bucket, "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1")
-    outside = [key for key in schema.partition_keys if key not in schema.primary_keys]
-    if bucket >= 1 and schema.primary_keys and outside:
-        raise _bad_bucket(
-            bucket,
-            f"the primary key ({', '.join(schema.primary_keys)}) lacks the partition key {outside[0]!r}, so "
-            "a key could have a row in each partition. Add it to the primary key, or do not partition by it",
-        )
-    for key in keys if options.is_set(opt.BUCKET_KEY) else ():
+    bucket, primary, is_set = options.value(opt.BUCKET), schema.primary_keys, options.is_set(opt.BUCKET_KEY)
+    keys = schema.bucket_keys if is_set else schema.trimmed_primary_keys
+    outside = next((key for key in schema.partition_keys if key not in primary), None)
+    lacks = (
+        f"the primary key ({', '.join(primary)}) lacks the partition key {outside!r}, so a key could have a row in "
+        "each partition. Add it to the primary key, or do not partition by it"
+    )
+    wanted = "to the number of buckets wanted"
+    without = "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
+    for wrong, why in (
+        (bucket > _MOST_BUCKETS, f"that is more than {_MOST_BUCKETS:,}. Set it {wanted}"),
+        (bucket < POSTPONE_BUCKET or bucket == 0, f"it must be -1, or at least 1. Set it {wanted}"),
+        (bucket == POSTPONE_BUCKET and not primary, "that needs a primary key. Set it to -1, or to 1 or more"),
+        (bucket >= 1 and not keys, without),
+        (bucket >= 1 and primary and outside is not None, lacks),
+    ):
+        if wrong:
+            raise InvalidOption(f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket)
+    if bucket == _UNAWARE and is_set:
+        text = f"Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' {wanted}, or leave 'bucket-key' out."
+        raise InvalidOption(text, option="bucket-key")
+    for key in keys if is_set else ():
         _check_bucket_key(key, schema)
     _check_function(schema, options, keys, bucket)
 
 
-def _bad_bucket(bucket: int, why: str) -> InvalidOption:
-    return InvalidOption(f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket)
-
-
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
-    if key not in schema.field_names:
-        hint = " Names in it are separated by a comma alone, without blanks." if key != key.strip() else ""
-        raise InvalidOption(
-            f"Option 'bucket-key' names {key!r}, which is not a column. Columns are "
-            f"{', '.join(schema.field_names)}.{hint}",
-            option="bucket-key",
-            column=key,
-        )
     problem = None
-    if key in schema.partition_keys:
+    if key not in schema.field_names:
+        hint = ". Names in it are separated by a comma alone, without blanks" if key != key.strip() else ""
+        problem = f"which is not a column. Columns are {', '.join(schema.field_names)}{hint}"
+    elif key in schema.partition_keys:
         problem = "which is a partition key, and a partition has only one value of it. Leave it out"
     elif schema.primary_keys and key not in schema.primary_keys:
         problem = "which is not part of the primary key. Name columns of the primary key only"
@@ -172,10 +161,8 @@ def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: 
     text = options.pop(option, None)
     named = tuple(name.strip() for name in text.split(",")) if text else ()
     if named and given and named != tuple(given):
-        raise InvalidOption(
-            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them.",
-            option=option,
-        )
+        what = f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them."
+        raise InvalidOption(what, option=option)
     return tuple(given) or named
 
 
@@ -184,22 +171,17 @@ def _check_columns(fields: Sequence[DataField]) -> None:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     twice = sorted(name for name, count in Counter(one.name for one in fields).items() if count > 1)
     if twice:
-        raise IncompatibleSchema(
-            f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates.",
-            columns=tuple(twice),
-        )
+        text = f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates."
+        raise IncompatibleSchema(text, columns=tuple(twice))
     for one in fields:
-        if not one.name.strip():
-            raise IncompatibleSchema("A column has no name. Name every column.", column=one.name)
-        if why_no_name(one.name):
-            raise IncompatibleSchema(f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name)
+        if why := why_no_name(one.name):
+            raise IncompatibleSchema(f"Column {one.name!r} {why}. Rename the column.", column=one.name)
 
 
 def check_types(fields: Sequence[DataField]) -> None:
     """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the table."""
     for one in fields:
-        why = _why_no_type(one.type)
-        if why is not None:
+        if why := _why_no_type(one.type):
             raise IncompatibleSchema(f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name)
 
 
@@ -222,24 +204,18 @@ def why_no_name(name: str) -> str | None:
     """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
-    if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX):
-        return "has a name that is Paimon's own"
-    return None
+    return "has a name that is Paimon's own" if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX) else None
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:
     if len(set(keys)) < len(keys):
-        raise IncompatibleSchema(
-            f"The {what} ({', '.join(keys)}) names a column twice. Name each once.", columns=tuple(keys)
-        )
+        text = f"The {what} ({', '.join(keys)}) names a column twice. Name each once."
+        raise IncompatibleSchema(text, columns=tuple(keys))
     for key in keys:
         if key not in types:
-            raise IncompatibleSchema(
-                f"The {what} names {key!r}, which is not a column. Columns are {', '.join(types)}.", column=key
-            )
-        if types[key].is_nested:
-            raise IncompatibleSchema(
-                f"The {what} names {key!r}, which is {types[key]}; a key column cannot be nested. Choose "
-                "another column.",
-                column=key,
-            )
+            why = f"not a column. Columns are {', '.join(types)}."
+        elif types[key].is_nested:
+            why = f"{types[key]}; a key column cannot be nested. Choose another column."
+        else:
+            continue
+        raise IncompatibleSchema(f"The {what} names {key!r}, which is {why}", column=key)

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import HASH, IndexFileMeta
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import Layout
 
 Hashes = npt.NDArray[np.int32]
@@ -25,10 +25,7 @@ def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: 
     """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
     has another size than its entry says, and `StorageError`."""
     path = layout.index_file(partition, bucket, file)
-    try:
-        data: bytes | None = storage.read(path)
-    except NotFound:
-        data = None
+    data = read_if_there(storage.read, path)
     if data is None or not len(data) == file.file_size == 4 * file.row_count:
         raise CorruptMetadata(
             f"{storage.location}/{path} {'is missing' if data is None else f'has {len(data):,} bytes'}; its entry says "

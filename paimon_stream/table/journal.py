@@ -3,9 +3,9 @@ the table, `_paimon_stream/<commit user>/<batch id>`. It is written atomically b
 
 from functools import partial
 
-from paimon_stream.errors import FormatError, NotFound
+from paimon_stream.errors import FormatError
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import id_in_name, user_folder
 
 
@@ -26,11 +26,8 @@ class Journal:
     def read(self, batch_id: int) -> JournalEntry | None:
         """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""
         path = self._path(batch_id)
-        try:
-            data = self._storage.read(path)
-        except NotFound:
-            return None
-        return decode_journal_entry(data, path)
+        data = read_if_there(self._storage.read, path)
+        return None if data is None else decode_journal_entry(data, path)
 
     def write(self, entry: JournalEntry) -> None:
         """Writes the entry atomically, and replaces that of an earlier attempt."""

@@ -197,18 +197,13 @@ class Layout:
         """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table, and for
         external paths that no engine could use."""
         # Java resolves a leading slash from the root of the file system, so it is refused.
-        directory = (
-            options.value(opt.DATA_FILE_DIRECTORY).rstrip("/") if options.is_set(opt.DATA_FILE_DIRECTORY) else ""
-        )
+        key = opt.DATA_FILE_DIRECTORY.key
+        directory = options.value(opt.DATA_FILE_DIRECTORY).rstrip("/") if key in options else ""
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:
-            raise InvalidOption(
-                f"Option {opt.DATA_FILE_DIRECTORY.key!r} is {directory!r}, which is not a folder inside the "
-                "table. Give a relative path without '..'.",
-                option=opt.DATA_FILE_DIRECTORY.key,
-                value=directory,
-            ) from None
+            text = f"Option {key!r} is {directory!r}, which is not a folder inside the table. Give a relative path "
+            raise InvalidOption(f"{text}without '..'.", option=key, value=directory) from None
         return cls(
             partition_keys=schema.partition_keys,
             partition_types=tuple(one.type for one in schema.partition_fields),
@@ -226,10 +221,8 @@ class Layout:
     def partition(self, partition: bytes) -> str:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
         `FormatError` for bytes that are not such a row."""
-        values = self.partition_values(partition)
-        return names.partition_path(
-            self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name
-        )
+        keys, values = self.partition_keys, self.partition_values(partition)
+        return names.partition_path(keys, self.partition_types, values, self.default_name, self.legacy_name)
 
     @property
     def roots(self) -> tuple[str, ...]:

@@ -22,18 +22,15 @@ def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, Manife
     for entry in entries:
         identity = entry.identity
         present = merged.get(identity)
-        if entry.kind is FileKind.ADD:
-            if present is not None:
-                state = "added" if present.kind is FileKind.ADD else "deleted"
-                raise DeletedFiles(
-                    f"File {identity.file_name} (bucket {identity.bucket}, level {identity.level}) is added, "
-                    f"but it was {state} before: it was committed twice. Remove the second commit by rolling "
-                    "the table back to the snapshot before it.",
-                    file=identity.file_name,
-                    bucket=identity.bucket,
-                )
-            merged[identity] = entry
-        elif present is not None and present.kind is FileKind.ADD:
+        if present is not None and entry.kind is FileKind.ADD:
+            state = "added" if present.kind is FileKind.ADD else "deleted"
+            text = (
+                f"File {identity.file_name} (bucket {identity.bucket}, level {identity.level}) is added, but it was "
+                f"{state} before: it was committed twice. Remove the second commit by rolling the table back to the "
+                "snapshot before it."
+            )
+            raise DeletedFiles(text, file=identity.file_name, bucket=identity.bucket)
+        if present is not None and present.kind is FileKind.ADD:
             del merged[identity]
         else:
             merged[identity] = entry

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_FULL_COMPACTION_SIZE, MANIFEST_MERGE_MIN_COUNT, MANIFEST_TARGET_SIZE, Options
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.storage.bundle import FileSink
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
@@ -92,16 +91,14 @@ class ManifestAccess:
     may_contain: Callable[[SimpleStats, bytes], bool]
 
 
-def merge_manifests(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Merged:
+def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
     """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
     `DeletedFiles` if decoded manifests list a file twice. The caller then removes what was written."""
     after = full_merge(metas, limits, access)
-    if after is None:
-        after = minor_merge(metas, limits, access)
-    return Merged(before=metas, after=after)
+    return Merged(before=metas, after=minor_merge(metas, limits, access) if after is None else after)
 
 
-def minor_groups(metas: Metas, limits: "MergeLimits") -> list[Metas]:
+def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
     """How a minor merge groups the manifests, in order. A group of one is left unchanged."""
     groups: list[Metas] = []
     open_group: list[ManifestFileMeta] = []
@@ -119,7 +116,7 @@ def minor_groups(metas: Metas, limits: "MergeLimits") -> list[Metas]:
     return groups
 
 
-def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas:
+def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
     """Joins neighbours (semantics.md §4.1). A delete whose add is not in the same group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
@@ -132,24 +129,17 @@ def minor_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> 
     return tuple(result)
 
 
-def full_merge(metas: Metas, limits: "MergeLimits", access: ManifestAccess) -> Metas | None:
+def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
     """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
-    deleted = {
-        entry.identity
-        for meta in metas
-        if meta.num_deleted_files > 0
-        for entry in access.read(meta)
-        if entry.kind is FileKind.DELETE
-    }
+    deleting = chain.from_iterable(access.read(meta) for meta in metas if meta.num_deleted_files > 0)
+    deleted = {entry.identity for entry in deleting if entry.kind is FileKind.DELETE}
     partitions = {identity.partition for identity in deleted}
     kept: list[ManifestFileMeta] = []
     rest: list[ManifestFileMeta] = []
     for meta in metas:
-        touched = limits.must_change(meta) or any(
-            access.may_contain(meta.partition_stats, partition) for partition in partitions
-        )
+        touched = limits.must_change(meta) or any(access.may_contain(meta.partition_stats, one) for one in partitions)
         (rest if touched else kept).append(meta)
     if len(rest) <= 1:
         return None
@@ -220,11 +210,8 @@ class ManifestJoiner(ManifestWriter):
         """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in the manifest."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
-            try:
-                data = self._source.read(path)
-            except NotFound:
-                data = b""
-            if len(data) == meta.file_size:
+            data = read_if_there(self._source.read, path)
+            if data is not None and len(data) == meta.file_size:
                 schema, codec, blocks = packed_blocks_of(data, f"{self._source.location}/{path}")
                 stored = sum(block.records for block in blocks)
                 if schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:

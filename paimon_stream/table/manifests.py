@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Final, cast
 
@@ -76,7 +77,7 @@ class ManifestStore:
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
         return manifest_avro.decode_manifest(
-            data, path, partitions.holds, lambda block: partitions.may_be_in_block(block.data)
+            data, path, partitions.holds, lambda one: partitions.may_be_in_block(one.data)
         )
 
     def entries_of(self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter) -> Iterator[ManifestEntry]:
@@ -121,12 +122,8 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
     known names. Each list is held until it is read, so the snapshots must be few."""
     if not ahead.helps:
         return
-    lists = {
-        manifest_path(name): size or _LIST_SIZE
-        for one in snapshots
-        for name, size in one.manifest_lists
-        if name not in known
-    }
+    named = chain.from_iterable(one.manifest_lists for one in snapshots)
+    lists = {manifest_path(name): size or _LIST_SIZE for name, size in named if name not in known}
     ahead.expect(lists.items())
     found: dict[str, int] = {}
     for path in lists:
@@ -141,11 +138,10 @@ class ManifestWriter:
     """Writes manifests and manifest lists of one table, under names that the caller chooses. `schema_id` is the id of
     the newest schema. If writing fails, nothing is removed: that is left to the owner of the names."""
 
-    def __init__(
-        self, storage: FileSink, options: Options, partition_types: Sequence[DataType], schema_id: int
-    ) -> None:
+    def __init__(self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int) -> None:
+        """`types` are those of the partition columns."""
         self._storage = storage
-        self._partition_types = tuple(partition_types)
+        self._partition_types = tuple(types)
         self._schema_id = schema_id
         self._compression = options.value(MANIFEST_COMPRESSION)
         self._level = options.value(ZSTD_LEVEL)

@@ -127,12 +127,11 @@ def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
     missing = [name for name in named if name not in known]
     if missing:
-        raise InvalidOption(
+        text = (
             f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. Correct the name, "
-            "or leave the option out.",
-            option=key,
-            columns=tuple(missing),
+            "or leave the option out."
         )
+        raise InvalidOption(text, option=key, columns=tuple(missing))
 
 
 def changelog_outlives(options: opt.Options) -> bool:
@@ -227,10 +226,8 @@ def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[st
     for key in sorted(IMMUTABLE & set(given)):
         text, in_force = given[key], own.get(key, _DEFAULTS.get(key))
         if in_force is None or text.strip() != in_force.strip():
-            raise InvalidOption(
+            what = (
                 f"Option {key!r} is {text!r}, but {table} has {in_force or 'none'!r}, and one writer cannot "
-                "change that. Leave the option out.",
-                option=key,
-                value=text,
-                table=table,
+                "change that. Leave the option out."
             )
+            raise InvalidOption(what, option=key, value=text, table=table)

@@ -119,12 +119,11 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
         return given if one.type.is_string else None
     made = partition_value(one.type, given, in_path=in_path)
     if made is None:
-        raise InvalidData(
+        text = (
             f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
-            f"{expected_form(one.type)}",
-            column=one.name,
-            value=given,
-        ).of_table(table)
+            f"{expected_form(one.type)}"
+        )
+        raise InvalidData(text, column=one.name, value=given).of_table(table)
     return made
 
 

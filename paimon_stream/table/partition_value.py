@@ -3,6 +3,7 @@ be a value to the letter: a lenient parser would take a slip for another value, 
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from types import MappingProxyType
@@ -67,19 +68,16 @@ def partition_value(type_: DataType, given: Any, *, in_path: bool = False) -> An
 
 
 def _can_be_stored(type_: DataType, made: Any) -> bool:
-    match type_.root:
-        case TypeRoot.TIME:
-            return bool(0 <= made < _DAY_MILLIS)
-        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-            millis, finer = divmod(made, _NANOS_OF_MILLI)
-            return -(2**63) <= millis < 2**63 and (type_.precision > _COMPACT_TIMESTAMP or not finer)
+    if type_.root is TypeRoot.TIME:
+        return bool(0 <= made < _DAY_MILLIS)
+    if type_.is_timestamp:
+        millis, finer = divmod(made, _NANOS_OF_MILLI)
+        return -(2**63) <= millis < 2**63 and (type_.precision > _COMPACT_TIMESTAMP or not finer)
     bits = _BITS.get(type_.root)
     return bits is None or -(2 ** (bits - 1)) <= made < 2 ** (bits - 1)
 
 
 # -- objects --------------------------------------------------------------------------------------------
-
-
 def _of_object(type_: DataType, given: Any) -> Any:
     if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
         given = given.item()
@@ -113,8 +111,6 @@ def _of_object(type_: DataType, given: Any) -> Any:
 
 
 # -- texts ----------------------------------------------------------------------------------------------
-
-
 def _integer(_: DataType, text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -198,8 +194,6 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
 
 
 # -- values as people use them in Python ------------------------------------------------------------------
-
-
 def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
     """The values of a serialized partition row by column, as Python objects. Raises `FormatError`."""
     values = layout.partition_values(partition)
@@ -212,17 +206,13 @@ def _python_value(type_: DataType, value: Any) -> Any:
     milliseconds). A timestamp with nanoseconds becomes a `numpy.datetime64`."""
     if value is None:
         return None
-    try:
-        match type_.root:
-            case TypeRoot.DATE:
-                return _EPOCH_DATE + timedelta(days=value)
-            case TypeRoot.TIME:
-                return (_EPOCH + timedelta(milliseconds=value)).time()
-            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-                if value % 1000:
-                    return np.datetime64(value, "ns")
-                zone = timezone.utc if type_.root is TypeRoot.TIMESTAMP_LTZ else None
-                return _EPOCH.replace(tzinfo=zone) + timedelta(microseconds=value // 1000)
-    except OverflowError:
-        pass
+    with suppress(OverflowError):
+        if type_.root is TypeRoot.DATE:
+            return _EPOCH_DATE + timedelta(days=value)
+        if type_.root is TypeRoot.TIME:
+            return (_EPOCH + timedelta(milliseconds=value)).time()
+        if type_.is_timestamp:
+            zone = timezone.utc if type_.root is TypeRoot.TIMESTAMP_LTZ else None
+            micros = timedelta(microseconds=value // 1000)
+            return np.datetime64(value, "ns") if value % 1000 else _EPOCH.replace(tzinfo=zone) + micros
     return value

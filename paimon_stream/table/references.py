@@ -264,10 +264,8 @@ class References:
             if not root.stat.path.startswith(layout.tag_path("")):
                 raise
             name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
-            raise CorruptMetadata(
-                f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}",
-                **wrong.context,
-            ) from None
+            text = f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}"
+            raise CorruptMetadata(text, **wrong.context) from None
         return True
 
     def _decoded(self, root: FileStat, *, again: bool = False) -> Snapshot | None:
@@ -306,8 +304,7 @@ class References:
                 self._read_what_is_left(store, name, size)
         index = snapshot.index_manifest
         if index is not None and index not in self._read and (whole or self._has_manifest(index)):
-            for entry in store.index_entries(index):
-                self._add(entry.file.file_name)
+            self._add(*(entry.file.file_name for entry in store.index_entries(index)))
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:

@@ -36,12 +36,8 @@ def no_such_table(storage: Storage) -> NotFound:
             f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; "
             "it is the table's own folder, <warehouse>/<database>.db/<table>."
         )
-    return NotFound(
-        f"There is no Paimon table at {location}: it has no file {schema_path(0)}. {cure}",
-        path=location,
-        table=location,
-        tables=below,
-    )
+    text = f"There is no Paimon table at {location}: it has no file {schema_path(0)}. {cure}"
+    return NotFound(text, path=location, table=location, tables=below)
 
 
 def no_such_branch(storage: BranchStorage) -> NotFound:
@@ -147,12 +143,11 @@ class SchemaStore:
             why = f"{path} would hold a name or an option that is not UTF-8 ({wrong.reason})."
         if why is None:
             return data
-        raise IncompatibleSchema(
+        text = (
             f"The schema was not created, because it could not be read again: {why} Rename the columns, nest "
-            "them less deeply, or have fewer.",
-            path=path,
-            table=self._storage.location,
+            "them less deeply, or have fewer."
         )
+        raise IncompatibleSchema(text, path=path, table=self._storage.location)
 
     def first_digest(self) -> str:
         """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5). Raises
@@ -169,12 +164,11 @@ class SchemaStore:
             return self._storage.read(schema_path(schema_id), MOST_JSON)
         except NotFound:
             path = self._full(schema_path(schema_id))
-            raise CorruptMetadata(
+            text = (
                 f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
-                "Restore the file from a backup.",
-                path=path,
-                schema=schema_id,
-            ) from None
+                "Restore the file from a backup."
+            )
+            raise CorruptMetadata(text, path=path, schema=schema_id) from None
 
     def _full(self, path: str) -> str:
         return f"{self._storage.location}/{path}"

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar, Final, cast
 
-from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
+from paimon_stream.errors import CorruptMetadata, FormatError, StorageError
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Clock, Runtime, system
-from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.storage.together import AT_ONCE, tally_of
 from paimon_stream.table import layout
 
@@ -57,7 +57,6 @@ class SnapshotStore:
         self._known: dict[int, SnapshotRef] = {}  # by id, of snapshots that were part of the table's lineage
 
     # -- which there are --------------------------------------------------------------------------
-
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
         prefix = f"{self.folder}-"
@@ -174,14 +173,13 @@ class SnapshotStore:
         hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
             path = self._full(layout.snapshot_path(hint))
-            raise CorruptMetadata(
+            text = (
                 f"{self._full(layout.LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
                 f"deleted {path}, and the table's rows cannot be read. Nothing was written. Restore that "
                 "file from a backup, or roll the table back to a tag. If the table is to begin again without "
-                "rows, remove the hint with 'paimon-stream repair-hints --yes'.",
-                path=path,
-                snapshot=hint,
+                "rows, remove the hint with 'paimon-stream repair-hints --yes'."
             )
+            raise CorruptMetadata(text, path=path, snapshot=hint)
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
         """Warns once if LATEST names an old snapshot, because other engines trust it."""
@@ -204,18 +202,16 @@ class SnapshotStore:
         return ids[0] if ids else None
 
     # -- reading ----------------------------------------------------------------------------------
-
     def get(self, snapshot_id: int) -> Snapshot:
         """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
         found = self.find(snapshot_id)
         if found is None:
             path = self._full(layout.snapshot_path(snapshot_id))
-            raise CorruptMetadata(
+            text = (
                 f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
-                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
-                path=path,
-                snapshot=snapshot_id,
+                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed."
             )
+            raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
@@ -227,22 +223,18 @@ class SnapshotStore:
             data = self.raw(snapshot_id)
             snapshot = None if data is None else self._decoded(data, path)
             if snapshot is not None and snapshot.id != snapshot_id:
-                raise CorruptMetadata(
+                text = (
                     f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right "
-                    "one, or roll the table back to a snapshot below it.",
-                    path=path,
-                    snapshot=snapshot_id,
+                    "one, or roll the table back to a snapshot below it."
                 )
+                raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
             return snapshot
 
         return when_whole(look, self._clock)
 
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
-        try:
-            return self.storage.read(self.path(snapshot_id), MOST_JSON)
-        except NotFound:
-            return None
+        return read_if_there(self.storage.read, self.path(snapshot_id), MOST_JSON)
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether the snapshot's file exists."""
@@ -279,7 +271,6 @@ class SnapshotStore:
         return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, upto - after))
 
     # -- writing ----------------------------------------------------------------------------------
-
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
         """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS means that another
         commit was first, or an earlier try of this one; the nonce shows which. Raises `StorageError`."""
@@ -332,7 +323,6 @@ class SnapshotStore:
         return True
 
     # -- within -----------------------------------------------------------------------------------
-
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:
@@ -351,10 +341,9 @@ class SnapshotStore:
         """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
         `UnknownVersion`, `StorageError`."""
         for stat in self.storage.list_files(layout.TAG_FOLDER, "tag-"):
-            try:
-                yield decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
-            except NotFound:
-                continue  # deleted since it was listed
+            data = read_if_there(self.storage.read, stat.path, MOST_JSON)
+            if data is not None:  # else deleted since it was listed
+                yield decode_snapshot(data, stat.path)
 
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed

@@ -105,9 +105,7 @@ def create_table(
     table = table_of(storage, schema, None)
     check_definition(table)
     schemas = SchemaStore(storage)
-    if schemas.latest_id() is not None or not schemas.create(schema):
-        return None
-    return table
+    return table if schemas.latest_id() is None and schemas.create(schema) else None
 
 
 def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
@@ -141,7 +139,6 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 
 
 # -- what can be written --------------------------------------------------------------------------
-
 # Options that, if true, require something that a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
     opt.DATA_EVOLUTION: "data evolution",
@@ -257,9 +254,8 @@ def _unsupported(table: Table, option: opt.Option[Any], what: str) -> errors.Uns
 
 
 def _refusal(table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any) -> errors.UnsupportedFeature:
-    return errors.UnsupportedFeature(
-        f"{table.location} {what}", table=table.location, option=option.key, value=value, **context
-    )
+    error = errors.UnsupportedFeature(what, option=option.key, value=value, **context)
+    return error.of_table(table.location, subject=True)
 
 
 def _check_partition_columns(table: Table) -> None:

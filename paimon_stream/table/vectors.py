@@ -33,12 +33,11 @@ class VectorIndex:
         found = cls(table, snapshot, tuple(one for one in entries if one.file.index_type == DELETION_VECTORS))
         for one in found.entries:
             if one.file.deletions is None:
-                raise CorruptMetadata(
+                text = (
                     f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {one.file.file_name} "
-                    "does not say where its deletion vectors are. Roll the table back to before it.",
-                    table=table.location,
-                    file=one.file.file_name,
+                    "does not say where its deletion vectors are. Roll the table back to before it."
                 )
+                raise CorruptMetadata(text, table=table.location, file=one.file.file_name)
         return found
 
     def vectors(self, names: Collection[str]) -> dict[str, Vector]:

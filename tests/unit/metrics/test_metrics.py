@@ -235,10 +235,10 @@ def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -
 def test_a_table_records_a_summary_of_each_batch() -> None:
     bench = Bench(partitioned=True)
     messages = (bench.message("a", rows=3, dt="x"), bench.message("b", rows=4, dt="y", bucket=1))
-    summary = BatchSummary.of_messages(messages, write_millis=12.6, reused=False)
+    summary = BatchSummary.of_messages(messages, millis=12.6, reused=False)
     assert summary == BatchSummary(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
     assert BatchSummary.of(summary.properties()) == summary
     assert summary.properties()["paimon-stream.write-millis"] == "13"
     assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
     assert BatchSummary.of({"paimon-stream.rows": "9" * 5000, "paimon-stream.files": "²"}) == BatchSummary()
-    assert BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"] == "1"
+    assert BatchSummary.of_messages((), millis=None, reused=True).properties()["paimon-stream.reused"] == "1"

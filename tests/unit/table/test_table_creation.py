@@ -130,7 +130,7 @@ def test_what_paimon_would_refuse_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"])
 def test_names_of_paimon_are_no_column_names(name: str) -> None:
-    with pytest.raises(IncompatibleSchema, match=f"'{name}' is Paimon's own") as caught:
+    with pytest.raises(IncompatibleSchema, match=f"'{name}' has a name that is Paimon's own") as caught:
         made({name: "INT"})
     assert caught.value.context["column"] == name
 
