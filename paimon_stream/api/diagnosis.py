@@ -59,11 +59,8 @@ def in_words(verdict: Verdict, number: int, replayed: bool) -> tuple[str, str]:
             return "already committed", f"{where}. {again}; the sink skips it and goes on."
         case Reuse(entry=entry):
             files = sum(len(message.new_files) for message in entry.messages)
-            return (
-                "reuse",
-                f"A killed run prepared batch {number}, and did not commit it. {again}; the sink commits the "
-                f"{files:,} prepared files and goes on.",
-            )
+            what = f"A killed run prepared batch {number}, and did not commit it"
+            return "reuse", f"{what}. {again}; the sink commits the {files:,} prepared files and goes on."
         case Fresh(written_again=why):
             why = f" The sink does not use the files of a killed run: {why}." if why else ""
             return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
@@ -183,10 +180,8 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
     except IncompatibleSchema as error:
-        raise type(error)(
-            f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",
-            **error.context,
-        ) from None
+        text = f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}"
+        raise type(error)(text, **error.context) from None
     added = sorted(set(grown.field_names) - set(table.schema.field_names))
     if not added:
         return []

@@ -93,12 +93,9 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
-        raise errors.AlreadyExists(
-            f"There is already a table at {storage.location}. Load it with PaimonTable.load, pass "
-            "if_not_exists=True, or create the new one elsewhere.",
-            path=storage.location,
-            table=storage.location,
-        )
+        cure = "Load it with PaimonTable.load, pass if_not_exists=True, or create the new one elsewhere."
+        text = f"There is already a table at {storage.location}. {cure}"
+        raise errors.AlreadyExists(text, path=storage.location, table=storage.location)
 
     @classmethod
     def load(
@@ -132,9 +129,8 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
         return fields
     pairs = list(schema) if isinstance(schema, (list, tuple)) else []
     if not pairs or not all(_is_pair(one) for one in pairs):
-        raise errors.IncompatibleSchema(
-            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
-        )
+        text = f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
+        raise errors.IncompatibleSchema(text)
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
 
 
@@ -146,11 +142,8 @@ def _field_of_arrow(position: int, column: pa.Field) -> DataField:
     try:
         type_ = from_arrow(column.type, column.nullable)
     except errors.UnsupportedFeature as wrong:
-        raise errors.UnsupportedFeature(
-            f"Column {column.name!r}: {wrong.message} Cast the column to another type.",
-            column=column.name,
-            **wrong.context,
-        ) from None
+        text = f"Column {column.name!r}: {wrong.message} Cast the column to another type."
+        raise errors.UnsupportedFeature(text, column=column.name, **wrong.context) from None
     return DataField(id=position, name=column.name, type=type_)
 
 

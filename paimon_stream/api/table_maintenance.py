@@ -273,11 +273,9 @@ class TableMaintenance(LoadedTable):
         specs = None if partitions is None else given.items("partitions", partitions, Mapping, example)
         for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
-                raise UnsupportedFeature(
-                    f"{key} asks for a compaction that sorts rows, which this release does not do. Leave it out, or "
-                    "sort with Flink or Spark on the JVM (sys.compact).",
-                    option=key,
-                ).of_table(self.location)
+                cure = "Leave it out, or sort with Flink or Spark on the JVM (sys.compact)."
+                text = f"{key} asks for a compaction that sorts rows, which this release does not do. {cure}"
+                raise UnsupportedFeature(text, option=key).of_table(self.location)
         asked = self._of_call(options, OF_CALLS)
         return compact(
             lambda: load_table(self._storage, asked),

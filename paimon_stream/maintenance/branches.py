@@ -253,7 +253,6 @@ class _Forward:
             raise self._contended(f"a writer of main made {path} meanwhile")
 
     def _contended(self, why: str) -> CommitContended:
-        return CommitContended(
-            f"was not forwarded to the end: {why}. It is in a state that the branch had. Stop the writers of both, "
-            "and run fast_forward again."
-        ).of_table(self.main.location, subject=True)
+        cure = "Stop the writers of both, and run fast_forward again."
+        text = f"was not forwarded to the end: {why}. It is in a state that the branch had. {cure}"
+        return CommitContended(text).of_table(self.main.location, subject=True)

@@ -88,16 +88,13 @@ def delete_rows(
 def _check(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
-        raise UnsupportedFeature(
-            "has a primary key, and rows are deleted by their keys there. Append rows with these keys and an "
-            "operation column that says -D."
-        ).of_table(table.location, subject=True)
+        cure = "Append rows with these keys and an operation column that says -D."
+        text = f"has a primary key, and rows are deleted by their keys there. {cure}"
+        raise UnsupportedFeature(text).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
-        raise UnsupportedFeature(
-            "has no deletion vectors, and this release does not rewrite files to delete rows. Overwrite the "
-            f"partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
-            option=DELETION_VECTORS.key,
-        ).of_table(table.location, subject=True)
+        cure = f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true."
+        text = f"has no deletion vectors, and this release does not rewrite files to delete rows. {cure}"
+        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,10 +128,8 @@ class ExpiringNotes:
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
     def _give_up(self, snapshot_id: int, why: str) -> None:
-        text = (
-            "%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. "
-            "remove_orphan_files removes them."
-        )
+        cure = "remove_orphan_files removes them."
+        text = f"%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. {cure}"
         _LOG.warning(text, self._storage.location, snapshot_id, why)
         self._storage.delete(note_path(snapshot_id))
 

@@ -53,9 +53,8 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
             if pin.snapshot is not None and pin.snapshot.id == target:
                 return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
-    raise NotFound(
-        f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones.", target=target
-    ).of_table(storage.location, subject=True)
+    text = f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones."
+    raise NotFound(text, target=target).of_table(storage.location, subject=True)
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
@@ -188,8 +187,6 @@ def _withdraw(storage: Storage, path: str) -> None:
     try:
         storage.delete(path)
     except StorageError as why:
-        text = (
-            "%s: the pin %s of a rollback that was not begun could not be removed. Roll back with take_over "
-            "to remove it. %s"
-        )
+        cure = "Roll back with take_over to remove it. %s"
+        text = f"%s: the pin %s of a rollback that was not begun could not be removed. {cure}"
         _LOG.warning(text, storage.location, path, why)

@@ -23,13 +23,8 @@ def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
         try:
             reporter(report)
         except Exception:  # noqa: BLE001
-            _LOG.warning(
-                "%s: reporter %r failed on batch %d; the commit is not affected.",
-                report.location,
-                reporter,
-                report.identifier,
-                exc_info=True,
-            )
+            text = "%s: reporter %r failed on batch %d; the commit is not affected."
+            _LOG.warning(text, report.location, reporter, report.identifier, exc_info=True)
 
 
 def log_report(report: CommitReport) -> None:

@@ -226,11 +226,9 @@ class Runs:
         if not frame.isStreaming:
             raise errors.InvalidOption("PaimonSink.start needs a DataFrame of spark.readStream.", option="df")
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
-            raise errors.InvalidOption(
-                "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "
-                "Without it, the stream would begin again at each start.",
-                option="checkpoint",
-            )
+            cure = "Without it, the stream would begin again at each start."
+            text = f"PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. {cure}"
+            raise errors.InvalidOption(text, option="checkpoint")
         settings = replace(settings, session=frame.sparkSession)
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
@@ -250,12 +248,9 @@ def _taken_batch_id(batch_id: int) -> int:
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
         return number
-    raise errors.InvalidOption(
-        f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
-        "Nothing was written.",
-        option="batch_id",
-        value=batch_id,
-    )
+    cure = "Give the number that Spark passes to foreachBatch, 0 or more. Nothing was written."
+    text = f"The batch id is {batch_id!r}. {cure}"
+    raise errors.InvalidOption(text, option="batch_id", value=batch_id)
 
 
 def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
@@ -291,13 +286,9 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
         if facts.output_mode == "complete"
         else ""
     )
-    raise errors.UnsupportedFeature(
-        f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. "
-        f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}.",
-        table=settings.location,
-        option="mode",
-        value=facts.output_mode,
-    )
+    cure = f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}."
+    text = f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. {cure}"
+    raise errors.UnsupportedFeature(text, table=settings.location, option="mode", value=facts.output_mode)
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
@@ -318,12 +309,9 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
     if isinstance(error, Exception):
         return error
     # Spark waits forever for a function that ends with anything else.
-    return errors.WriteInterrupted(
-        f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing half-written "
-        "is visible. When the query is restarted, it replays the batch.",
-        table=location,
-        batch=batch_id,
-    )
+    cure = "Nothing half-written is visible. When the query is restarted, it replays the batch."
+    text = f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. {cure}"
+    return errors.WriteInterrupted(text, table=location, batch=batch_id)
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:

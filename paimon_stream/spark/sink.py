@@ -152,10 +152,8 @@ class PaimonSink:
         catalog: Mapping[str, str] | str | None = None,
     ) -> None:
         if not isinstance(location, str | os.PathLike):
-            raise InvalidOption(
-                f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>.",
-                option="location",
-            )
+            text = f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>."
+            raise InvalidOption(text, option="location")
         location, of_catalog = in_catalog(location, catalog)
         given = opt.Arguments(shown_location(str(location)))
         settings = SinkSettings(

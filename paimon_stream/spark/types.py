@@ -74,12 +74,9 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
             return DataType(root=TypeRoot.ROW, fields=to_data_fields(type_))
     root = _ROOTS.get(type(type_))
     if root is None:
-        raise UnsupportedFeature(
-            f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not have. "
-            "Convert or drop it.",
-            column=column,
-            type=type_.simpleString(),
-        )
+        cure = "Convert or drop it."
+        text = f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not have. {cure}"
+        raise UnsupportedFeature(text, column=column, type=type_.simpleString())
     return DataType(root=root, precision=6 if root in _TIMESTAMPS else _LENGTHS.get(root, 0))
 
 

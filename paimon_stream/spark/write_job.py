@@ -185,9 +185,8 @@ def write_frame(
     and `user` are as for `run_write_job`. Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and
     `run_write_job` raise."""
     if frame.isStreaming:
-        raise InvalidOption(
-            "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read.", option="df"
-        ).of_table(table.location)
+        text = "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read."
+        raise InvalidOption(text, option="df").of_table(table.location)
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))

@@ -311,6 +311,5 @@ def _unknown(verb: str, full: str, why: errors.PaimonStreamError | None) -> erro
     said = () if why is None else (why.context.get("status"), why.context.get("code"))
     what = " ".join(str(part) for part in said if part)
     answer = f" ({what})" if what else ""
-    return errors.Unavailable(
-        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.", path=full
-    )
+    text = f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again."
+    return errors.Unavailable(text, path=full)

@@ -207,9 +207,8 @@ def writing(full: str) -> Iterator[None]:
 
 def translated(failed: OSError, full: str, verb: str) -> StorageError:
     """This package's error for an `OSError`. `verb` says what was done to the file, such as "read"."""
-    kind, why = _KINDS.get(
-        failed.errno or 0, (Unavailable, f"{failed.strerror or failed}. Check the disk or mount and try again")
-    )
+    text = f"{failed.strerror or failed}. Check the disk or mount and try again"
+    kind, why = _KINDS.get(failed.errno or 0, (Unavailable, text))
     return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
 
 

@@ -155,12 +155,8 @@ class Failure:
         kind = errors.NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
         what = " ".join(str(part) for part in (self.status, self.code) if part)
         answer = f" ({what})" if what else ""
-        return kind(
-            f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}",
-            path=request.full,
-            status=self.status,
-            code=self.code,
-        )
+        text = f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}"
+        return kind(text, path=request.full, status=self.status, code=self.code)
 
 
 def is_panic(failed: BaseException) -> bool:

@@ -122,9 +122,8 @@ class _Parts:
         except PaimonStreamError:
             pass
         full = f"{self._store.location}/{self._path}"
-        raise Unavailable(
-            f"It is unknown whether {full} was completed. {why.message} Write it under another name.", path=full
-        ) from None
+        text = f"It is unknown whether {full} was completed. {why.message} Write it under another name."
+        raise Unavailable(text, path=full) from None
 
     def abort(self, error: BaseException) -> None:
         """Removes the parts, as far as possible."""

@@ -80,12 +80,9 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     if settings.kind == "s3":
         _complete_s3(settings, config, provider)
     if settings.kind == "azure" and not (config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ):
-        raise InvalidOption(
-            f"{settings.location} names no storage account. Give the option 'azure.account-name', or "
-            "abfss://container@account.dfs.core.windows.net/path.",
-            location=settings.location,
-            option="azure.account-name",
-        )
+        cure = "Give the option 'azure.account-name', or abfss://container@account.dfs.core.windows.net/path."
+        text = f"{settings.location} names no storage account. {cure}"
+        raise InvalidOption(text, location=settings.location, option="azure.account-name")
     retry = {
         "max_retries": max_retries,
         "retry_timeout": timedelta(seconds=seconds),
@@ -111,12 +108,9 @@ def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: E
     if unknown:
         every = (*config, *settings.client)
         names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(every)
-        return UnsupportedFeature(
-            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. Install a later "
-            "one, or leave the option out.",
-            location=settings.location,
-            options=tuple(names),
-        )
+        cure = "Install a later one, or leave the option out."
+        text = f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
+        return UnsupportedFeature(text, location=settings.location, options=tuple(names))
     return InvalidOption(
         f"{settings.location}: obstore refuses the values of the storage options {', '.join(sorted(config))} "
         f"({type(refused).__name__}). Check keys, tokens and files for missing characters.",
@@ -229,11 +223,9 @@ def _tried(provider: _Boto3) -> _Boto3:
     except Exception as failed:  # noqa: BLE001 - botocore has many errors, and their texts hold values
         wanted = f"profile {provider.profile!r}" if provider.profile else "the given key"
         wanted = f"the role by {wanted}" if provider.role else wanted
-        raise PermissionDenied(
-            f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). Try "
-            "'aws sts get-caller-identity' with it on this machine, and log in again if it fails.",
-            path=provider.location,
-        ) from None
+        cure = "Try 'aws sts get-caller-identity' with it on this machine, and log in again if it fails."
+        text = f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). {cure}"
+        raise PermissionDenied(text, path=provider.location) from None
     return provider
 
 

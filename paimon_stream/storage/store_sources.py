@@ -97,11 +97,8 @@ def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[opt.Opti
         if name.lower() in _OUR_NAMES:
             ours[name.lower()] = value
         elif name.lower().startswith(opt.SINK_PREFIX):
-            raise InvalidOption(
-                f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}",
-                location=place.shown,
-                options=(name,),
-            )
+            text = f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}"
+            raise InvalidOption(text, location=place.shown, options=(name,))
         elif short is not None:
             ours.setdefault(short.key, value)
         else:

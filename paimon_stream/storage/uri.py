@@ -59,10 +59,8 @@ def open_folder(
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
     if location.startswith("~"):
-        raise InvalidOption(
-            f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full.",
-            location=location,
-        )
+        text = f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full."
+        raise InvalidOption(text, location=location)
     given = Arguments(shown_location(location))
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
     scheme = scheme_of(location)
@@ -83,11 +81,8 @@ def open_folder(
         if not name:
             raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
         return MemoryStorage(name, root=root.strip("/"))
-    raise UnsupportedFeature(
-        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}.",
-        location=shown_location(location),
-        scheme=scheme,
-    )
+    text = f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}."
+    raise UnsupportedFeature(text, location=shown_location(location), scheme=scheme)
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
@@ -108,10 +103,8 @@ def _path_of_file_uri(location: str) -> str:
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
         if host not in ("", "localhost"):
-            raise InvalidOption(
-                f"{shown_location(location)} names a host; a file URI has three slashes: file:///path.",
-                location=shown_location(location),
-            )
+            text = f"{shown_location(location)} names a host; a file URI has three slashes: file:///path."
+            raise InvalidOption(text, location=shown_location(location))
         path = slash + path
     path = unquote(path, errors="surrogateescape")
     if not path.startswith("/"):
