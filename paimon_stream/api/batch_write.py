@@ -135,11 +135,9 @@ def _write_files(
         grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
-        raise errors.UnsupportedFeature(
-            "merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not merged into a table's. Leave "
-            "it out, and alter the table first.",
-            option="merge_schema",
-        ).of_table(table.location)
+        cure = "the columns of Arrow rows are not merged into a table's. Leave it out, and alter the table first."
+        text = f"merge_schema needs a DataFrame of Spark; {cure}"
+        raise errors.UnsupportedFeature(text, option="merge_schema").of_table(table.location)
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
     operations = Operations.of(table.options)
     if operations is not None:

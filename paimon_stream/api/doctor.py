@@ -213,21 +213,15 @@ class _Doctor:
     def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
         """The query has done batches, but none of them in this table."""
         known = self._known(diagnosis.user)
-        who = (
-            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {done} and "
-            "has left no trace in this table"
-        )
+        what = f"has done its batches up to {done} and has left no trace in this table"
+        who = f"The checkpoint is of query {diagnosis.query_id}, which {what}"
         if diagnosis.verdict == TableReplaced.__name__:
             return replace(diagnosis, known=known, notes=(f"{who}.",))
         would = f" The sink would write batch {diagnosis.batch} here, without earlier batches."
-        return replace(
-            diagnosis,
-            option=None,
-            known=known,
-            explanation=f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}",
-            cure="Give the checkpoint of a stream of this table, or the table of this stream. Do not let it "
-            "continue: rows of another stream would come into this table.",
-        )
+        why = f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}"
+        risk = "Do not let it continue: rows of another stream would come into this table."
+        cure = f"Give the checkpoint of a stream of this table, or the table of this stream. {risk}"
+        return replace(diagnosis, option=None, known=known, explanation=why, cure=cure)
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
         """No query can be restarted from this checkpoint, even if the sink would admit a new query."""
@@ -323,10 +317,9 @@ def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
         found.append(f"{named}: {under_way(storage, pins, 'nothing expires').message}")
     for snapshot_id, millis in ExpiringNotes(storage).written():
         if not is_young(millis, now_millis):
-            found.append(
-                f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): the expiry of snapshot "
-                f"{snapshot_id} was interrupted. expire_snapshots() finishes it."
-            )
+            what = f"the expiry of snapshot {snapshot_id} was interrupted. expire_snapshots() finishes it."
+            text = f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}"
+            found.append(text)
     for name in tag_names(storage):
         wrong = None if is_pin(name) else find_tag(storage, name)
         if isinstance(wrong, FormatError):

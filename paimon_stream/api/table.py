@@ -151,8 +151,6 @@ def _field_of(position: int, name: str, text: str) -> DataField:
     try:
         return DataField(id=position, name=name, type=parse_type(text))
     except errors.CorruptMetadata as wrong:
-        raise errors.IncompatibleSchema(
-            f"Column {name!r}: {wrong.message} Types are written as in SQL: BIGINT, STRING NOT NULL, "
-            "DECIMAL(10, 2), TIMESTAMP(6).",
-            column=name,
-        ) from None
+        cure = "Types are written as in SQL: BIGINT, STRING NOT NULL, DECIMAL(10, 2), TIMESTAMP(6)."
+        text = f"Column {name!r}: {wrong.message} {cure}"
+        raise errors.IncompatibleSchema(text, column=name) from None

@@ -104,11 +104,9 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         stray = in_lineage(snapshots, wanted, following) is False
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
-        raise NotFound(
-            f"snapshot {wanted.id} is no part of the table. The next one was not built on it: a paused writer created "
-            f"it again after its id had expired. Nothing was changed.{later}",
-            snapshot=wanted.id,
-        ).of_table(snapshots.location)
+        cause = f"a paused writer created it again after its id had expired. Nothing was changed.{later}"
+        text = f"snapshot {wanted.id} is no part of the table. The next one was not built on it: {cause}"
+        raise NotFound(text, snapshot=wanted.id).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:

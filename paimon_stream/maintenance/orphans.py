@@ -115,12 +115,10 @@ def remove_orphan_files(
 def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
-        raise InvalidOption(
-            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would count as "
-            "orphans. Nothing was deleted. Give an age of an hour or more, longer than your longest batch takes.",
-            option="older_than",
-            value=str(older_than),
-        ).of_table(location)
+        cure = "Give an age of an hour or more, longer than your longest batch takes."
+        why = "files that a writer is about to commit would count as orphans."
+        text = f"older_than is {older_than!s}, less than an hour: {why} Nothing was deleted. {cure}"
+        raise InvalidOption(text, option="older_than", value=str(older_than)).of_table(location)
     return age // timedelta(milliseconds=1)
 
 

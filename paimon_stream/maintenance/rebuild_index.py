@@ -55,10 +55,9 @@ def rebuild_index(
 ) -> RebuiltIndexReport:
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
-        raise errors.UnsupportedFeature(
-            f"has no hash index, because only tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have "
-            "one, so there is nothing to rebuild."
-        ).of_table(table.location, subject=True)
+        which = f"tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have one"
+        text = f"has no hash index, because only {which}, so there is nothing to rebuild."
+        raise errors.UnsupportedFeature(text).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
     for tried in count():
@@ -125,11 +124,9 @@ class _Rebuild:
         except errors.CorruptMetadata as why:
             schemas = SchemaStore(self.table.storage)
             if any(Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()):
-                raise errors.CorruptMetadata(
-                    f"{why.message} It cannot be made anew, because it also named the deletion vectors, and no other "
-                    "file says which rows are deleted. Nothing was written.",
-                    **why.context,
-                ) from None
+                lost = "no other file says which rows are deleted. Nothing was written."
+                text = f"{why.message} It cannot be made anew, because it also named the deletion vectors, and {lost}"
+                raise errors.CorruptMetadata(text, **why.context) from None
             self.lost = name
             return ()
 

@@ -215,9 +215,7 @@ def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
-            raise StorageError(
-                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
-                "the table cannot be rolled back. Nothing was changed. Move the folder to where the link is.",
-                path=f"{storage.location}/{folder}",
-                table=storage.location,
-            )
+            cure = "Move the folder to where the link is."
+            why = "nothing is deleted through links, so the table cannot be rolled back."
+            text = f"{storage.location}: the folder {folder} is a symbolic link, and {why} Nothing was changed. {cure}"
+            raise StorageError(text, path=f"{storage.location}/{folder}", table=storage.location)

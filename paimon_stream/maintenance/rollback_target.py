@@ -104,11 +104,9 @@ def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> in
     try:
         return put_pin(storage, path, target.snapshot)
     except NoSpace as full:
-        raise NoSpace(
-            f"{full.message} The interrupted rollback was given up, so that space can be freed: "
-            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again.",
-            **full.context,
-        ) from None
+        cure = "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
+        text = f"{full.message} The interrupted rollback was given up, so that space can be freed: {cure}"
+        raise NoSpace(text, **full.context) from None
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
@@ -176,11 +174,9 @@ def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: 
         cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
         if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
-        raise NotFound(
-            f"snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: {why} Nothing was changed. "
-            f"{cure}",
-            snapshot=wanted.id,
-        ).of_table(table.location) from None
+        refused = f"the table cannot be rolled back to it: {why} Nothing was changed. {cure}"
+        text = f"snapshot {wanted.id} {why_not}, so {refused}"
+        raise NotFound(text, snapshot=wanted.id).of_table(table.location) from None
 
 
 def _withdraw(storage: Storage, path: str) -> None:

@@ -254,10 +254,8 @@ class _HistoryCheck:
         merged = replay([(one.ids, one.signs) for one in base]).live
         if not np.array_equal(merged, state.live):
             lost, gained = len(np.setdiff1d(state.live, merged)), len(np.setdiff1d(merged, state.live))
-            text = (
-                f"Manifests were merged between the snapshot before and {root.name}, and {lost} live files "
-                f"were lost and {gained} gained by that."
-            )
+            what = f"{lost} live files were lost and {gained} gained by that"
+            text = f"Manifests were merged between the snapshot before and {root.name}, and {what}."
             cure = "Roll the table back to the snapshot before."
             self.found.error("merge-changed-files", text, root.path, cure)
 

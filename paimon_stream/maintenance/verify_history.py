@@ -117,10 +117,8 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
             found.warning("snapshot-gap", text, layout.snapshot_path(old.id + 1), cure)
             continue
         if new.total_record_count != old.total_record_count + new.delta_record_count:
-            text = (
-                f"Snapshot {new.id} has {new.total_record_count} records in all, but {old.id} had "
-                f"{old.total_record_count} and {new.delta_record_count} were added."
-            )
+            right = f"{old.id} had {old.total_record_count} and {new.delta_record_count} were added"
+            text = f"Snapshot {new.id} has {new.total_record_count} records in all, but {right}."
             found.error("record-count-line", text, after.path, "Counts of this table cannot be trusted.")
         if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
             text = f"The watermark of snapshot {new.id} is below that of {old.id}."
@@ -148,10 +146,8 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
         streams.add(user)
         key = (user, number, one.commit_kind.value)
         if key in published and one.commit_kind.value == "APPEND":
-            text = (
-                f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
-                f"{one.id}: its rows may be there twice."
-            )
+            twice = f"was published twice, as snapshots {published[key]} and {one.id}"
+            text = f"Commit {number} of user {user!r} {twice}: its rows may be there twice."
             cure = "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
             found.error("identifier-repeated", text, root.path, cure)
         published[key] = one.id

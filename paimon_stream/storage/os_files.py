@@ -113,11 +113,9 @@ def sync_folder_of(full: str) -> None:
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
-        raise Unavailable(
-            f"Created {full}, but its folder could not be synced ({failed.strerror}); it may be lost if the "
-            "machine stops now. Check the disk.",
-            path=full,
-        ) from None
+        risk = "it may be lost if the machine stops now. Check the disk."
+        text = f"Created {full}, but its folder could not be synced ({failed.strerror}); {risk}"
+        raise Unavailable(text, path=full) from None
 
 
 def _open_new(full: str) -> int:

@@ -127,12 +127,9 @@ def _check_environment(settings: StoreSettings) -> None:
     if given and found and not settings.config.keys() & {"access_key_id", "account_key", "token"}:
         own = [name for name in found if os.environ[name] not in settings.config.values()]
         if own:
-            raise InvalidOption(
-                f"{settings.location}: {own[0]} is set in the environment of this process, and obstore would "
-                f"use it instead of {given[0]}. Unset it.",
-                location=settings.location,
-                option=given[0],
-            )
+            cure = f"obstore would use it instead of {given[0]}. Unset it."
+            text = f"{settings.location}: {own[0]} is set in the environment of this process, and {cure}"
+            raise InvalidOption(text, location=settings.location, option=given[0])
 
 
 # -- credentials ----------------------------------------------------------------------------------

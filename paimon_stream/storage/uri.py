@@ -117,11 +117,9 @@ def _refuse_other_bytes(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise InvalidOption(
-            f"The table's location is {path!r}, whose bytes are not UTF-8: Arrow cannot open data files "
-            "there. Nothing was changed. Rename the folder, or give another one.",
-            location=ascii(path),
-        ) from None
+        why = "Arrow cannot open data files there. Nothing was changed. Rename the folder, or give another one."
+        text = f"The table's location is {path!r}, whose bytes are not UTF-8: {why}"
+        raise InvalidOption(text, location=ascii(path)) from None
 
 
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
