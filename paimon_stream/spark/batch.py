@@ -19,8 +19,7 @@ from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.metrics.commits import CommitMetrics
-from paimon_stream.metrics.log import log_report, report_to_all
+from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, keeps_state, observe_query

@@ -15,22 +15,12 @@ SparkFrame: TypeAlias = DataFrame
 SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
-    TypeRoot.BOOLEAN: st.BooleanType,
-    TypeRoot.TINYINT: st.ByteType,
-    TypeRoot.SMALLINT: st.ShortType,
-    TypeRoot.INT: st.IntegerType,
-    TypeRoot.BIGINT: st.LongType,
-    TypeRoot.FLOAT: st.FloatType,
-    TypeRoot.DOUBLE: st.DoubleType,
-    TypeRoot.CHAR: st.StringType,
-    TypeRoot.VARCHAR: st.StringType,
-    TypeRoot.BINARY: st.BinaryType,
-    TypeRoot.VARBINARY: st.BinaryType,
-    TypeRoot.DATE: st.DateType,
-    TypeRoot.TIME: st.IntegerType,
-    TypeRoot.TIMESTAMP: st.TimestampNTZType,
-    TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
-}
+    TypeRoot.BOOLEAN: st.BooleanType, TypeRoot.TINYINT: st.ByteType, TypeRoot.SMALLINT: st.ShortType,
+    TypeRoot.INT: st.IntegerType, TypeRoot.BIGINT: st.LongType, TypeRoot.FLOAT: st.FloatType,
+    TypeRoot.DOUBLE: st.DoubleType, TypeRoot.CHAR: st.StringType, TypeRoot.VARCHAR: st.StringType,
+    TypeRoot.BINARY: st.BinaryType, TypeRoot.VARBINARY: st.BinaryType, TypeRoot.DATE: st.DateType,
+    TypeRoot.TIME: st.IntegerType, TypeRoot.TIMESTAMP: st.TimestampNTZType, TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
+}  # fmt: skip
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 # The root that a new table gets for each Spark class.
@@ -103,9 +93,7 @@ _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.FloatType: (st.DoubleType,),
 }
 _DIGITS: Final[Mapping[type[st.DataType], int]] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 20}
-_TEXT_FROM: Final = (
-    st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType,
-)  # fmt: skip
+_TEXT_FROM: Final = (st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType)
 
 
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
