@@ -104,9 +104,6 @@ def batch_commit(table: Table, user: str | None = None, digest: str | None = Non
     return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
 
 
-# -- writing ------------------------------------------------------------------------------------------
-
-
 def _is_spark(rows: Any) -> bool:
     return type(rows).__module__.partition(".")[0] == "pyspark"
 

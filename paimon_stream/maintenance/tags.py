@@ -172,9 +172,6 @@ def tagged_until(data: bytes) -> dt.datetime | None:
         return None  # in doubt it stays
 
 
-# -- within -------------------------------------------------------------------------------------------
-
-
 def _check_name(name: str, location: str, *, new: bool) -> None:
     """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too long."""
     wrong = wrong_with(tag_path(name).partition("/")[2])

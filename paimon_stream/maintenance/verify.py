@@ -186,8 +186,6 @@ class _HistoryCheck:
         self._check_live(root, after.live)
         return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
-    # -- lists ------------------------------------------------------------------------------------
-
     def _list(self, root: verify_history.Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
@@ -214,8 +212,6 @@ class _HistoryCheck:
                 self.found.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
         whole = [one for one in found if one is not None]
         return whole if len(whole) == len(found) else None
-
-    # -- what a snapshot says ---------------------------------------------------------------------
 
     def _check_counts(self, root: verify_history.Root, base: Sequence[Facts], delta: Sequence[Facts]) -> None:
         snapshot = root.snapshot
@@ -244,8 +240,6 @@ class _HistoryCheck:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
         self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)])))
-
-    # -- what the files are -----------------------------------------------------------------------
 
     def _check_merge(self, root: verify_history.Root, state: _State | None, base: Sequence[Facts]) -> None:
         """Checks that merging manifests changed no live file."""

@@ -141,8 +141,6 @@ class CommitMetrics:
         return found
 
 
-# -- functions that are informed -----------------------------------------------------------------------
-
 LOGGER_NAME: Final = "paimon_stream"
 
 Reporter = Callable[[CommitReport], object]

@@ -161,9 +161,6 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
     return f"{why}, and a cast could lose values"
 
 
-# -- lazily ---------------------------------------------------------------------------------------
-
-
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
     """The DataFrame, lazily, with exactly the table's columns followed by `others`. A DataFrame that has them already
     is returned unchanged, because Spark would analyse the same selection again for every batch."""

@@ -132,9 +132,6 @@ def _check_environment(settings: StoreSettings) -> None:
             raise InvalidOption(text, location=settings.location, option=given[0])
 
 
-# -- credentials ----------------------------------------------------------------------------------
-
-
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
     """Takes the credentials out of the configuration, as a provider for obstore; None if it finds them itself."""
     if settings.kind == "s3":
@@ -224,9 +221,6 @@ def _tried(provider: _Boto3) -> _Boto3:
         text = f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). {cure}"
         raise PermissionDenied(text, path=provider.location) from None
     return provider
-
-
-# -- S3 -------------------------------------------------------------------------------------------
 
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:

@@ -64,9 +64,6 @@ def apply_rules(place: StoreLocation, values: StoreValues, *, allow_http: bool, 
     return made
 
 
-# -- all stores -----------------------------------------------------------------------------------
-
-
 def _client(values: StoreValues, made: Rules) -> None:
     made.client |= values.of("proxy_url", "proxy_excludes")
     if not values.has("proxy_url") and values.has("proxy_host"):
@@ -124,9 +121,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-# -- S3 -------------------------------------------------------------------------------------------
 
 
 def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
@@ -227,9 +221,6 @@ def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     return names
 
 
-# -- Google ---------------------------------------------------------------------------------------
-
-
 def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
     word = (values.text("auth_type") or "APPLICATION_DEFAULT").upper()
     if word not in _LOGINS_OF_GCS:
@@ -249,9 +240,6 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
     url = _url(values, "base_url", made, allow_http=allow_http)
     if url is not None:
         made.config["base_url"] = url
-
-
-# -- Azure ----------------------------------------------------------------------------------------
 
 
 def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
