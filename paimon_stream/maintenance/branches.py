@@ -203,12 +203,10 @@ class _Forward:
         same, mine, _ = self._schemas()
         if target.snapshot.schema_id >= same:
             if mine[same:]:
-                raise IncompatibleSchema(
-                    f"{self.main.location} and {self.branch.location} share no snapshot, and their schemas differ from "
-                    f"schema {same} on. Nothing was changed. Append the rows of the branch to the table.",
-                    table=self.main.location,
-                    schema=same,
-                )
+                both = f"{self.main.location} and {self.branch.location} share no snapshot"
+                cure = "Nothing was changed. Append the rows of the branch to the table."
+                text = f"{both}, and their schemas differ from schema {same} on. {cure}"
+                raise IncompatibleSchema(text, table=self.main.location, schema=same)
             if not dry_run:
                 self._copy_schemas()
         for one in below:

@@ -82,13 +82,10 @@ class Retention:
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
-            raise InvalidOption(
-                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. Lower "
-                f"retain_min ({opt.SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
-                f"({opt.SNAPSHOT_NUM_RETAINED_MAX.key}).",
-                option=opt.SNAPSHOT_NUM_RETAINED_MIN.key,
-                value=least,
-            ).of_table(table)
+            low, high = opt.SNAPSHOT_NUM_RETAINED_MIN.key, opt.SNAPSHOT_NUM_RETAINED_MAX.key
+            cure = f"Lower retain_min ({low}) or raise retain_max ({high})."
+            text = f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. {cure}"
+            raise InvalidOption(text, option=low, value=least).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:

@@ -179,11 +179,10 @@ class _Cleaner:
             why = lost_history(history, in_doubt=True)
             if why is None:
                 continue
-            raise CorruptMetadata(
-                f"{why}. Snapshots seem to be lost, and then the files of their rows would count as orphans. Nothing "
-                "was deleted. Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints.",
-                path=f"{history.location}/{SNAPSHOT_FOLDER}",
-            ).of_table(history.location)
+            lost = "Snapshots seem to be lost, and then the files of their rows would count as orphans."
+            cure = "Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints."
+            text, folder = f"{why}. {lost} Nothing was deleted. {cure}", f"{history.location}/{SNAPSHOT_FOLDER}"
+            raise CorruptMetadata(text, path=folder).of_table(history.location)
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)

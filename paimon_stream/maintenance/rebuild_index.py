@@ -148,12 +148,11 @@ class _Rebuild:
         if len(twice):
             buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
             where = self.table.layout.partition(partition) or "()"
-            raise errors.CorruptMetadata(
-                f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}, so readers "
-                "return them twice, and no index is right. Nothing was written. Overwrite the partition with the "
-                "right rows, which makes its index, too; then run this again.",
-                partition=where,
-            ).of_table(self.table.location)
+            twin = f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}"
+            harm = "so readers return them twice, and no index is right. Nothing was written."
+            cure = "Overwrite the partition with the right rows, which makes its index, too; then run this again."
+            text = f"{twin}, {harm} {cure}"
+            raise errors.CorruptMetadata(text, partition=where).of_table(self.table.location)
         present = {bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})}
         every = {one: (keys.get(one, NO_HASHES), present.get(one)) for one in sorted(keys.keys() | present.keys())}
         with_old = {bucket: np.union1d(own, NO_HASHES if old is None else old) for bucket, (own, old) in every.items()}

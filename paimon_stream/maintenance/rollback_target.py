@@ -119,11 +119,9 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
             return
         runtime.clock.sleep(_WAIT_SECONDS)
         expiring = notes.youngest_from(snapshot_id, now_millis)
-    raise CommitContended(
-        f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes, so the "
-        f"rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes.",
-        snapshot=snapshot_id,
-    ).of_table(storage.location)
+    why = f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes"
+    refused = f"the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes."
+    raise CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(storage.location)
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:

@@ -22,14 +22,7 @@ from paimon_stream.maintenance import verify_history
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import (
-    check_hash_index,
-    check_index,
-    check_levels,
-    check_live_keys,
-    check_row_ids,
-    check_statistics,
-)
+from paimon_stream.maintenance.verify_newest import check_hash_index, check_index, check_newest, check_statistics
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
@@ -75,9 +68,7 @@ def verify(
     history = _HistoryCheck(shelf=shelf)
     live = history.check(roots, progress)
     history.check_changelogs()
-    check_levels(table, found)
-    check_live_keys(table, sample, found)
-    check_row_ids(table, found)
+    check_newest(table, sample, found)
     if live is not None and sample:
         check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:

@@ -109,11 +109,10 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
         old, new = before.snapshot, after.snapshot
         if new.id != old.id + 1:
             text = f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides."
-            cure = (
-                "They were deleted by hand, an expiry was cut short, or a rollback restored snapshot "
-                f"{old.id} or {new.id} from a tag and was then given up. expire_snapshots removes what is "
-                "below the gap when its time has come. Readers that follow changes stop at the gap."
-            )
+            given_up = f"a rollback restored snapshot {old.id} or {new.id} from a tag and was then given up"
+            later = "expire_snapshots removes what is below the gap when its time has come."
+            cause = f"They were deleted by hand, an expiry was cut short, or {given_up}."
+            cure = f"{cause} {later} Readers that follow changes stop at the gap."
             found.warning("snapshot-gap", text, layout.snapshot_path(old.id + 1), cure)
             continue
         if new.total_record_count != old.total_record_count + new.delta_record_count:
@@ -161,10 +160,9 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
             found.info("identifier-gap", text, root.path, cure)
         last[user] = max(number, last.get(user, number))
     for user in sorted(batch.keys() & streams):
-        text = (
-            f"Snapshot {batch[user].snapshot.id} has the identifier of batch commits under the stream user "
-            f"{user!r}: engines that ask for the last commit of that user skip all that follow."
-        )
+        harm = "engines that ask for the last commit of that user skip all that follow"
+        which = f"the identifier of batch commits under the stream user {user!r}"
+        text = f"Snapshot {batch[user].snapshot.id} has {which}: {harm}."
         cure = "Give the stream another commit user, and batch commits a user of their own."
         found.error("batch-identifier-of-stream", text, batch[user].path, cure)
 

@@ -280,11 +280,8 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
         trouble = "upserts: rows that the result no longer has would stay in the table"
     else:
         trouble = "appends: rows that the query updates later would be in the table again and again"
-    other = (
-        ", or give the sink mode='complete', which replaces the table with each batch"
-        if facts.output_mode == "complete"
-        else ""
-    )
+    instead = ", or give the sink mode='complete', which replaces the table with each batch"
+    other = instead if facts.output_mode == "complete" else ""
     cure = f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}."
     text = f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. {cure}"
     raise errors.UnsupportedFeature(text, table=settings.location, option="mode", value=facts.output_mode)
@@ -321,7 +318,6 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
         where = "" if known else f"Batch {batch_id} of {location}: "
         return f"{type(error).__name__}: {where}{message}"
     first = next(iter(str(error).splitlines()), "")
-    return (
-        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function of the "
-        f"user's: {first} Nothing of it is visible. When the query is restarted, it writes the batch again."
-    )
+    where = f"Batch {batch_id} of {location} failed in Spark or in a function of the user's"
+    then = "Nothing of it is visible. When the query is restarted, it writes the batch again."
+    return f"{type(error).__name__}: {where}: {first} {then}"

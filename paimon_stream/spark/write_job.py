@@ -90,12 +90,10 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     except PySparkException as failed:
         if _NOT_SHIPPED not in str(failed):
             raise
-        raise ConfigError(
-            "Spark's executors do not have the package paimon_stream, so nothing was written to "
-            f"{table.location}. Install it in the Python that runs on the executors, or ship it with the "
-            "job, by --py-files or --archives (docs/clusters.md).",
-            table=table.location,
-        ) from failed
+        ship = "or ship it with the job, by --py-files or --archives (docs/clusters.md)"
+        cure = f"Install it in the Python that runs on the executors, {ship}."
+        what = f"Spark's executors do not have the package paimon_stream, so nothing was written to {table.location}."
+        raise ConfigError(f"{what} {cure}", table=table.location) from failed
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table, gathered=gathered)
 
 
@@ -144,13 +142,10 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered:
     twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
     if not twice:
         return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
-    return PaimonStreamError(
-        f"Spark returned more than one result for partitions {twice} of a write to {table.location}, so rows "
-        "would be in the table twice. Nothing was published. Restart the query; if it happens again, turn "
-        "speculation off and report it.",
-        table=table.location,
-        partitions=tuple(twice),
-    )
+    what = f"Spark returned more than one result for partitions {twice} of a write to {table.location}"
+    cure = "Restart the query; if it happens again, turn speculation off and report it."
+    text = f"{what}, so rows would be in the table twice. Nothing was published. {cure}"
+    return PaimonStreamError(text, table=table.location, partitions=tuple(twice))
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
@@ -163,12 +158,10 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
     torn = [bucket for (_, bucket), count in homes.items() if count > 1]
     if not torn:
         return None
-    return PaimonStreamError(
-        f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}, came to more than one "
-        "Spark task. Nothing was published. Report it, with the table's keys.",
-        table=table.location,
-        bucket=torn[0],
-    )
+    torn_ones = f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}"
+    cure = "Nothing was published. Report it, with the table's keys."
+    text = f"{torn_ones}, came to more than one Spark task. {cure}"
+    return PaimonStreamError(text, table=table.location, bucket=torn[0])
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:

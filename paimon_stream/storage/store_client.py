@@ -158,11 +158,10 @@ def client_of(settings: StoreSettings) -> Client:
     """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that was forked
     after its parent had used a store, and `MissingExtra`."""
     if _USED_BY_PARENT:
-        raise ConfigError(
-            f"This process was forked after object stores were used in its parent, so {settings.location} "
-            "cannot be used here. Start the process by 'spawn', or fork before a table is opened.",
-            location=settings.location,
-        )
+        why = f"so {settings.location} cannot be used here"
+        cure = "Start the process by 'spawn', or fork before a table is opened."
+        text = f"This process was forked after object stores were used in its parent, {why}. {cure}"
+        raise ConfigError(text, location=settings.location)
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     if client is None:

@@ -24,19 +24,14 @@ _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
 
 _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "s3": (
-        ("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
-        ("AWS_ACCESS_KEY_ID",),
-    ),
-    "gcs": (
-        ("service_account", "service_account_key", "application_credentials"),
-        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
-    ),
-    "azure": (
-        ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
-        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
-    ),
-}
+    "s3": (("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
+           ("AWS_ACCESS_KEY_ID",)),
+    "gcs": (("service_account", "service_account_key", "application_credentials"),
+            ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY")),
+    "azure": (("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
+              ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
+               "AZURE_STORAGE_MASTER_KEY")),
+}  # fmt: skip
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
@@ -111,12 +106,10 @@ def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: E
         cure = "Install a later one, or leave the option out."
         text = f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
         return UnsupportedFeature(text, location=settings.location, options=tuple(names))
-    return InvalidOption(
-        f"{settings.location}: obstore refuses the values of the storage options {', '.join(sorted(config))} "
-        f"({type(refused).__name__}). Check keys, tokens and files for missing characters.",
-        location=settings.location,
-        options=tuple(sorted(config)),
-    )
+    given = tuple(sorted(config))
+    which = f"the values of the storage options {', '.join(given)} ({type(refused).__name__})"
+    text = f"{settings.location}: obstore refuses {which}. Check keys, tokens and files for missing characters."
+    return InvalidOption(text, location=settings.location, options=given)
 
 
 def _check_environment(settings: StoreSettings) -> None:
