@@ -157,11 +157,9 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            raise errors.IncompatibleSchema(
-                "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
-                "RecordBatchReader, not as "
-                f"{type(rows).__name__}. Nothing was written."
-            ).of_table(table.location)
+            kinds = "a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or RecordBatchReader"
+            text = f"rows come as {kinds}, not as {type(rows).__name__}. Nothing was written."
+            raise errors.IncompatibleSchema(text).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)

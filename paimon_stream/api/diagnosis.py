@@ -101,17 +101,14 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     match folder.rpartition("/")[2]:
         case "commits":
             only = f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is one."
-            then = (
-                f"Spark then runs batch {name} again with the same rows, and the sink skips it if the table holds it."
-            )
-            return f"{only} Keep offsets/{name}. {then}"
+            then = f"Spark then runs batch {name} again with the same rows"
+            return f"{only} Keep offsets/{name}. {then}, and the sink skips it if the table holds it."
         case "offsets" if name == str(newest_planned):
-            return (
-                f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}: a "
-                f"snapshot of the stream's commit user has {name} as its identifier. Only if it does not, remove "
-                f"offsets/{name} and commits/{name}, and their checksums, .{name}.crc; Spark then plans the batch "
-                "again. If the table holds the batch, do not remove them: its rows would be planned a second time."
-            )
+            look = f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}"
+            shows = f"a snapshot of the stream's commit user has {name} as its identifier"
+            remove = f"remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc"
+            twice = "If the table holds the batch, do not remove them: its rows would be planned a second time."
+            return f"{look}: {shows}. Only if it does not, {remove}; Spark then plans the batch again. {twice}"
         case "offsets":
             return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."
     return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
@@ -131,14 +128,11 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
         cures[opt.ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
     if option not in cures:
         return "Stop the other writer, then restart."
+    how = f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
-        return (
-            f"The table knows the checkpoint of this stream as {known}: give that one. Only where the stream "
-            f"itself was moved to {given}, let it continue, for one start: PaimonSink(…, "
-            f"options={{{option!r}: 'continue'}}). See docs/operations.md."
-        )
-    go_on = f"Or let the stream continue, for one start: PaimonSink(…, options={{{option!r}: 'continue'}})."
-    return f"{cures[option]}. {go_on} See docs/operations.md."
+        right = f"The table knows the checkpoint of this stream as {known}: give that one."
+        return f"{right} Only where the stream itself was moved to {given}, let it continue, {how}"
+    return f"{cures[option]}. Or let the stream continue, {how}"
 
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature

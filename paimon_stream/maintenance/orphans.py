@@ -12,17 +12,16 @@ from datetime import timedelta
 from functools import partial
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.verify_files import SearchedFolders
+from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
@@ -140,13 +139,6 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
             _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
 
 
-class _Page(NamedTuple):
-    """A page of a listing: the listing's number, and where the hashes of its old files end."""
-
-    listing: int
-    end: int
-
-
 @dataclass(slots=True, kw_only=True)
 class _Cleaner:
     table: Table
@@ -204,10 +196,11 @@ class _Cleaner:
 
     # -- 1: candidates ----------------------------------------------------------------------------
 
-    def _candidates(self) -> tuple[list[_Page], npt.NDArray[np.int64], set[bytes]]:
-        """The pages, the hashes of the old files in them, and the prefixes of the names of data files."""
+    def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
+        """The pages, each with its listing's number and where the hashes of its old files end; these hashes; and the
+        prefixes of the names of data files."""
         hashes = array("q")
-        pages: list[_Page] = []
+        pages: list[tuple[int, int]] = []
         prefixes: set[bytes] = set()
         self.folders.extend(self.searched.all())
         for listing, page in self._pages(range(len(self.folders))):
@@ -218,7 +211,7 @@ class _Cleaner:
                     hashes.append(name_hash(stat.name))
                     if kind == "data":
                         prefixes.add(stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES])
-            pages.append(_Page(listing, len(hashes)))
+            pages.append((listing, len(hashes)))
             self.progress("files", self.listed, None)
         return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
 
@@ -252,15 +245,12 @@ class _Cleaner:
 
     # -- 2: what is left of them ------------------------------------------------------------------
 
-    def _remove_orphans(
-        self, pages: list[_Page], hashes: npt.NDArray[np.int64], orphans: npt.NDArray[np.int64], protected: set[str]
-    ) -> None:
-        start = 0
-        again: dict[int, None] = {}
-        for page in pages:
-            if page.listing not in again and np.isin(hashes[start : page.end], orphans).any():
-                again[page.listing] = None
-            start = page.end
+    def _remove_orphans(self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]) -> None:
+        start, again = 0, dict[int, None]()
+        for listing, end in pages:
+            if listing not in again and np.isin(hashes[start:end], orphans).any():
+                again[listing] = None
+            start = end
         for listing, found in self._pages(list(again)):
             kind, folder = self.folders[listing]
             old = [one for one in found if one.modified_millis < self.cutoff]

@@ -157,22 +157,18 @@ def _sync(folder: str) -> None:
 
 # -- errors -------------------------------------------------------------------------------------------
 
+_NO_FOLDER: Final = "{file} is a file, where a folder is needed. Remove that file, or use another location"
+_TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
     errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
-    errno.ENOTDIR: (
-        AlreadyExists,
-        "{file} is a file, where a folder is needed. Remove that file, or use another location",
-    ),
+    errno.ENOTDIR: (AlreadyExists, _NO_FOLDER),
     errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
     errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
     errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
     errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
-    errno.EMFILE: (
-        Unavailable,
-        "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again",
-    ),
+    errno.EMFILE: (Unavailable, _TOO_MANY),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
     errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
     errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),

@@ -125,8 +125,7 @@ def _refuse_other_bytes(path: str) -> None:
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        shown, there = shown_location(location), f"Known: {', '.join(sorted(known))}."
-        text = (
-            f"Unknown storage options for {shown}: {', '.join(unknown)}. {there if known else 'This storage has none.'}"
-        )
+        shown = shown_location(location)
+        there = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
+        text = f"Unknown storage options for {shown}: {', '.join(unknown)}. {there}"
         raise InvalidOption(text, location=shown, options=tuple(unknown))
