@@ -153,13 +153,9 @@ class _Doctor:
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
         """The sink's answer, and what the doctor knows beyond it."""
         batch, replayed = _next_batch(checkpoint)
+        query, run, root = checkpoint.query_id() or _NEW_QUERY, f"restart-{self._runtime.ids.uuid()}", checkpoint.root
         identity = WriterIdentity(
-            user=user,
-            query_id=checkpoint.query_id() or _NEW_QUERY,
-            run_id=f"restart-{self._runtime.ids.uuid()}",
-            checkpoint=checkpoint.root,
-            query_name=self._query_name,
-            token="doctor",
+            user=user, query_id=query, run_id=run, checkpoint=root, query_name=self._query_name, token="doctor"
         )
         refuse = _NotingReplayErrors(
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
@@ -176,13 +172,9 @@ class _Doctor:
             if not stranger and kind is Kind.QUERY:
                 refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
         except PaimonStreamError as error:
-            diagnosis = replace(
-                diagnosis,
-                verdict=type(error).__name__,
-                explanation=error.message,
-                cure=cure_of(error, checkpoint.root, self._known_checkpoint(user, last)),
-                option=error.context.get("option"),
-            )
+            cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last))
+            name, option = type(error).__name__, error.context.get("option")
+            diagnosis = replace(diagnosis, verdict=name, explanation=error.message, cure=cure, option=option)
         if stranger:
             diagnosis = self._stranger(diagnosis, done)
         elif kind is not Kind.QUERY:
@@ -292,12 +284,9 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     planned, done = checkpoint.planned_batch(), checkpoint.done_batch()
     replayed = planned is not None and planned != done
     batch_id = 0 if planned is None else planned if replayed else planned + 1
-    batch = Batch(
-        batch_id=batch_id,
-        offsets_hash=checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED,
-        previous_done_millis=checkpoint.done_millis(batch_id - 1),
-    )
-    return batch, replayed
+    offsets = checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED
+    done_millis = checkpoint.done_millis(batch_id - 1)
+    return Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis), replayed
 
 
 # -- what interrupted commands have left --------------------------------------------------------------

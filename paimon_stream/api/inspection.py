@@ -155,13 +155,8 @@ class History(tuple[HistoryEntry, ...]):
 
 def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
     """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
-    file = entry.file
-    return TableFile(
-        partition=partition_by_column(layout, entry.partition),
-        bucket=entry.bucket,
-        path=layout.whole_path(location, entry),
-        meta=file,
-    )
+    partition, path = partition_by_column(layout, entry.partition), layout.whole_path(location, entry)
+    return TableFile(partition=partition, bucket=entry.bucket, path=path, meta=entry.file)
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:

@@ -77,13 +77,10 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
+            columns, wanted = described_columns(schema), given.mapping("options", options, "{'bucket': '4'}")
+            text = comment or ""
             created = create_table(
-                storage,
-                described_columns(schema),
-                partition_keys=partition_keys,
-                primary_keys=primary_keys,
-                options=given.mapping("options", options, "{'bucket': '4'}"),
-                comment=comment or "",
+                storage, columns, partition_keys=partition_keys, primary_keys=primary_keys, options=wanted, comment=text
             )
         if created is not None:
             try:

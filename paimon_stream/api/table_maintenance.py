@@ -1,6 +1,7 @@
 """The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification, manifests."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from paimon_stream.api.table_reading import LoadedTable
@@ -276,15 +277,9 @@ class TableMaintenance(LoadedTable):
                 cure = "Leave it out, or sort with Flink or Spark on the JVM (sys.compact)."
                 text = f"{key} asks for a compaction that sorts rows, which this release does not do. {cure}"
                 raise UnsupportedFeature(text, option=key).of_table(self.location)
-        asked = self._of_call(options, OF_CALLS)
-        return compact(
-            lambda: load_table(self._storage, asked),
-            full=full,
-            partitions=specs,
-            dry_run=dry_run,
-            progress=progress,
-            elsewhere=executors_of_session(self._table),
-        )
+        load = partial(load_table, self._storage, self._of_call(options, OF_CALLS))
+        there = executors_of_session(self._table)
+        return compact(load, full=full, partitions=specs, dry_run=dry_run, progress=progress, elsewhere=there)
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run

@@ -82,12 +82,9 @@ def create_automatic_tags(
     for name in () if dry_run else deleted:
         delete_tag(table, name, runtime=runtime)
     at = names.due_at({**tags, **dict(wanted)})
+    following = None if at is None else at.replace(tzinfo=None).isoformat()
     return AutomaticTagsReport(
-        location=table.location,
-        dry_run=dry_run,
-        created=created,
-        deleted=deleted,
-        next_time=None if at is None else at.replace(tzinfo=None).isoformat(),
+        location=table.location, dry_run=dry_run, created=created, deleted=deleted, next_time=following
     )
 
 

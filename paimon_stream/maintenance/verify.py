@@ -57,14 +57,8 @@ def verify(
     verify_history.check_journals(table, roots, found)
     inventory = Inventory(used)
     found.checked["files"] = inventory.take(table.layout, progress)
-    shelf = Shelf(
-        table=table,
-        found=found,
-        inventory=inventory,
-        schema_ids=schema_ids,
-        rng=(runtime or system()).rng,
-        sample=sample,
-    )
+    rng = (runtime or system()).rng
+    shelf = Shelf(table=table, found=found, inventory=inventory, schema_ids=schema_ids, rng=rng, sample=sample)
     history = _HistoryCheck(shelf=shelf)
     live = history.check(roots, progress)
     history.check_changelogs()

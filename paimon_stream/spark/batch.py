@@ -144,13 +144,10 @@ class Runs:
         self.last_error = None
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
+        root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
+        query, run = facts.query_id, facts.run_id
         identity = WriterIdentity(
-            user=user,
-            query_id=facts.query_id,
-            run_id=facts.run_id,
-            checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
-            query_name=facts.name,
-            token=settings.token,
+            user=user, query_id=query, run_id=run, checkpoint=root, query_name=facts.name, token=token
         )
         writer = StreamWriter(
             storage=settings.open_storage(),
@@ -257,12 +254,9 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)
-    return Batch(
-        batch_id=batch_id,
-        offsets_hash=checkpoint.offsets_hash(batch_id),
-        watermark=checkpoint.watermark(batch_id),
-        previous_done_millis=checkpoint.done_millis(batch_id - 1),
-    )
+    offsets, watermark = checkpoint.offsets_hash(batch_id), checkpoint.watermark(batch_id)
+    done = checkpoint.done_millis(batch_id - 1)
+    return Batch(batch_id=batch_id, offsets_hash=offsets, watermark=watermark, previous_done_millis=done)
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:

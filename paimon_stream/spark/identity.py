@@ -122,13 +122,9 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
         execution = execution_of(frame, query_id)
         if execution is None:
             return facts
-        return replace(
-            facts,
-            run_id=str(execution.runId().toString()),
-            name=execution.name() or None,
-            output_mode=str(execution.outputMode().toString()).lower(),
-            checkpoint=opened(str(execution.resolvedCheckpointRoot())),
-        )
+        run_id, mode = str(execution.runId().toString()), str(execution.outputMode().toString()).lower()
+        name, root = execution.name() or None, opened(str(execution.resolvedCheckpointRoot()))
+        return replace(facts, run_id=run_id, name=name, output_mode=mode, checkpoint=root)
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts

@@ -91,14 +91,8 @@ def store_location(location: str) -> StoreLocation:
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise _invalid(shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}")
-    return StoreLocation(
-        kind=KIND_OF[scheme],
-        scheme=scheme,
-        shown=shown.rstrip("/"),
-        bucket=bucket,
-        prefix=_checked_key(KIND_OF[scheme], parts, shown),
-        host=host,
-    )
+    kind, prefix = KIND_OF[scheme], _checked_key(KIND_OF[scheme], parts, shown)
+    return StoreLocation(kind=kind, scheme=scheme, shown=shown.rstrip("/"), bucket=bucket, prefix=prefix, host=host)
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
