@@ -130,11 +130,10 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: i
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        raise CommitContended(
-            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {target.snapshot.id}, so the "
-            "rollback to it was not begun. Nothing was changed. Run expire_snapshots, then roll back again.",
-            snapshot=target.snapshot.id,
-        ).of_table(snapshots.location)
+        kept, cure = target.snapshot.id, "Nothing was changed. Run expire_snapshots, then roll back again."
+        why = f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}"
+        text = f"{why}, so the rollback to it was not begun. {cure}"
+        raise CommitContended(text, snapshot=kept).of_table(snapshots.location)
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
