@@ -14,7 +14,7 @@ from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young, note_path
 from paimon_stream.maintenance.needed import tag_names
-from paimon_stream.maintenance.pins import is_pin, read_pins, under_way
+from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
@@ -310,7 +310,7 @@ def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
             text = f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}"
             found.append(text)
     for name in tag_names(storage):
-        wrong = None if is_pin(name) else find_tag(storage, name)
+        wrong = find_tag(storage, name)
         if isinstance(wrong, FormatError):
             age = _age(now_millis - storage.stat(tag_path(name)).modified_millis)
             found.append(f"{tag_path(name)} ({age}): {wrong.message}")

@@ -11,7 +11,7 @@ from paimon_stream.format.entries import FileIdentity, FileKind, FileSource, Man
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
-from paimon_stream.maintenance.pins import Pin
+from paimon_stream.maintenance.pins import Pin, is_pin
 from paimon_stream.storage.base import FileStat, PutResult, Storage
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
@@ -142,8 +142,9 @@ def changelog_needs(storage: Storage, manifests: ManifestStore, changelog: Snaps
 
 
 def tag_names(storage: Storage) -> list[str]:
-    """The names of all tags."""
-    return [name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG)]
+    """The names of all tags but pins."""
+    names = (name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG))
+    return [name for name in names if not is_pin(name)]
 
 
 class OtherBranches:

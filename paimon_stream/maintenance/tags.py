@@ -128,8 +128,6 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     over = []
     for name in tag_names(used):
-        if is_pin(name):
-            continue
         try:
             data = used.read(tag_path(name), MOST_JSON)
             decode_snapshot(data, tag_path(name))
@@ -143,14 +141,13 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
-    names = (name for name in tag_names(storage) if not is_pin(name))
-    found = ((name, read_tag(storage, tag_path(name))) for name in names)
+    found = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
     return {name: snapshot for name, snapshot in found if snapshot is not None}  # None: deleted meanwhile
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
     """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises `StorageError`."""
-    if is_pin(name) or name not in tag_names(storage):
+    if name not in tag_names(storage):
         return None
     try:
         return read_tag(storage, tag_path(name))

@@ -10,7 +10,7 @@ from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchem
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
-from paimon_stream.maintenance.consumers import next_snapshot
+from paimon_stream.maintenance.expire import next_snapshot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
