@@ -2,8 +2,8 @@
 of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an error that says nothing was
 published, its files are removed. If that is not known, the files stay."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -45,8 +45,8 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
         numbering = _numbers(table)
         try:
             table, messages, summary = _write(table, rows, {}, numbering, user)
-            commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
-            return _publish(table, messages, commit, user, digest)
+            with _removed_if_refused(table, messages):
+                return batch_commit(table, user, digest).append(messages, numbering, summary)
         except errors.SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
             if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
@@ -78,19 +78,15 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
     numbering, user = _numbers(table, replaces=True), batch_user(table.options, system().ids)
     table, messages, summary = _write(table, rows, fixed, numbering, user)
     said = None if partition is not None else replaces_some
-    commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
-    return _publish(table, messages, commit, user, digest)
+    with _removed_if_refused(table, messages):
+        return batch_commit(table, user, digest).overwrite(partition, messages, dynamic=said, properties=summary)
 
 
-def _publish(
-    table: Table,
-    messages: tuple[CommitMessage, ...],
-    commit: Callable[[TableCommit], CommitReport],
-    user: str,
-    digest: str,
-) -> CommitReport:
+@contextmanager
+def _removed_if_refused(table: Table, messages: tuple[CommitMessage, ...]) -> Iterator[None]:
+    """Removes the files of the messages if nothing of them was published."""
     try:
-        return commit(batch_commit(table, user, digest))
+        yield
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError:

@@ -60,7 +60,9 @@ def examine(
     registered checkpoint. `options`, `mode` and `query_name` are the arguments of the restarted sink and query.
     `storage_options` are those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no
     table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
-    doctor = _Doctor(storage, dict(options or {}), storage_options, query_name, mode, runtime or system())
+    given, stores = dict(options or {}), storage_options or {}
+    settings = SinkSettings(location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode)
+    doctor = _Doctor(storage, settings, query_name, runtime or system())
     if checkpoint is not None:
         if isinstance(checkpoint, str):
             checkpoint = open_checkpoint(checkpoint, storage_options)
@@ -84,27 +86,18 @@ class _NotingReplayErrors(ReplayErrors):
 
 
 class _Doctor:
-    def __init__(
-        self,
-        storage: Storage,
-        options: Mapping[str, str],
-        storage_options: Mapping[str, str] | None,
-        query_name: str | None,
-        mode: str,
-        runtime: Runtime,
-    ) -> None:
-        check_sink_options(options)
+    def __init__(self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime) -> None:
+        check_sink_options(settings.options)
         self._storage = storage
-        self._storage_options = storage_options
         self._query_name = query_name
-        self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
+        self._settings = settings
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
         try:
             self._registered = registered_writers(storage)
         except FormatError:
             self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
-        self._table = load_table(storage, options)
+        self._table = load_table(storage, settings.options)
 
     # -- which sinks ------------------------------------------------------------------------------
 
@@ -135,7 +128,7 @@ class _Doctor:
                 unknown = "The table does not know where the stream's checkpoint is."
                 found.append(self._unusable(None, register.user, unknown, "Give the folder of its checkpoint."))
                 continue
-            checkpoint = open_checkpoint(register.checkpoint, self._storage_options)
+            checkpoint = open_checkpoint(register.checkpoint, self._settings.storage_options)
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
                 continue  # its checkpoint now belongs to a later query, which is registered, too

@@ -1,8 +1,9 @@
 """Turns a location, as a user writes it, into a `Storage`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
@@ -14,14 +15,13 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.store_sources import settings_of
+from paimon_stream.storage.store_sources import SparkOptions, settings_of
+
+Location: TypeAlias = str | PathLike[str]
 
 
 def open_storage(
-    location: str | PathLike[str],
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
 ) -> Storage:
     """The storage of the table at a location, as `open_folder` opens it, or of one of the table's branches: the
     location then ends in `$branch_<name>`. Raises the same errors."""
@@ -35,10 +35,7 @@ def open_storage(
 
 
 def open_folder(
-    location: str | PathLike[str],
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
 ) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
     folder in an object store. Nothing is asked of a store yet.
