@@ -188,12 +188,10 @@ class _Doctor:
 
     def _is_stranger(self, identity: WriterIdentity) -> bool:
         """Whether the table holds nothing of this query or of its commit user."""
-        if any(identity.user == one.user or identity.query_id == one.query_id for one in self._registered):
+        user, query = identity.user, identity.query_id
+        if any(user == one.user or query == one.query_id for one in self._registered):
             return False
-        return not any(
-            identity.user == one.commit_user or identity.query_id == Marks.of(one.properties).query_id
-            for one in self._walk()
-        )
+        return not any(user == one.commit_user or query == Marks.of(one.properties).query_id for one in self._walk())
 
     def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
         """The query has done batches, but none of them in this table."""

@@ -36,10 +36,8 @@ class ExpiringNotes:
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
         """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the expiry
         goes on without a note, because deleting must work on a full disk."""
-        body: dict[str, Any] = {
-            "snapshot": encode_snapshot(oldest).decode(),
-            "following": {"id": following.id, "nonce": following.nonce},
-        }
+        reference = {"id": following.id, "nonce": following.nonce}
+        body: dict[str, Any] = {"snapshot": encode_snapshot(oldest).decode(), "following": reference}
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
         except StorageError as why:

@@ -15,7 +15,7 @@ from paimon_stream import errors
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import HASH, FileIdentity, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, DELETION_VECTORS, MANIFEST_COMPRESSION, ZSTD_LEVEL, Options
@@ -136,10 +136,7 @@ class _Rebuild:
         if self.lost is not None:
             kept = [*filter(None, map(self.snapshots.find, self.snapshots.ids())), *self.snapshots.tags()]
             snapshots += [one for one in kept if one.index_manifest == self.lost]
-        live: dict[FileIdentity, ManifestEntry] = {}
-        for one in snapshots:
-            live.update((file.identity, file) for file in snapshot_files(self.table, one))
-        return live.values()
+        return {file.identity: file for one in snapshots for file in snapshot_files(self.table, one)}.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
         """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is in two buckets."""

@@ -244,9 +244,8 @@ class Shelf:
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
-        occurring: Counter[Any] = Counter()
-        for meta in metas:
-            occurring.update(one.identity for one in self.entries(manifest_path(meta.file_name), wanted))
+        paths = (manifest_path(meta.file_name) for meta in metas)
+        occurring = Counter(one.identity for path in paths for one in self.entries(path, wanted))
         return sorted(
             f"{self.folder(one.partition, one.bucket, one.external_path)}/{one.file_name}"
             for one, times in occurring.items()

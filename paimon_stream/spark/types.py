@@ -119,10 +119,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case st.MapType(), st.MapType():
             return can_up_cast(source.keyType, target.keyType) and can_up_cast(source.valueType, target.valueType)
         case st.StructType(), st.StructType():
-            return source.names == target.names and all(
-                can_up_cast(one.dataType, other.dataType)
-                for one, other in zip(source.fields, target.fields, strict=True)
-            )
+            given, wanted = ([one.dataType for one in of.fields] for of in (source, target))
+            return source.names == target.names and all(map(can_up_cast, given, wanted))
     return type(target) in _WIDER.get(type(source), ()) or same_but_nulls(source, target)
 
 

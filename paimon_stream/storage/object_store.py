@@ -279,10 +279,8 @@ class ObjectStorage(Storage):
             return None
         except errors.PaimonStreamError as unreadable:
             why = unreadable
-        raise errors.Unavailable(
-            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: {why.message}",
-            path=f"{self.settings.location}/{path}",
-        )
+        what = f"Reading the file back failed, so it is unknown whether it was written: {why.message}"
+        raise errors.Unavailable(f"{refused.message} {what}", path=f"{self.settings.location}/{path}")
 
     def _wait(self, attempt: int) -> None:
         """Waits before a repetition: twice as long each time, and up to a half more by chance."""

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -37,9 +36,7 @@ class Upload(io.RawIOBase):
         self._held = bytearray()  # what was not sent yet
         self._size = 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if error is not None:
             self._held.clear()
