@@ -2,8 +2,8 @@
 of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an error that says nothing was
 published, its files are removed. If that is not known, the files stay."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -45,8 +45,8 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
         numbering = _numbers(table)
         try:
             table, messages, summary = _write(table, rows, {}, numbering, user)
-            commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
-            return _publish(table, messages, commit, user, digest)
+            with _removed_if_refused(table, messages):
+                return batch_commit(table, user, digest).append(messages, numbering, summary)
         except errors.SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
             if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
@@ -78,19 +78,15 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
     numbering, user = _numbers(table, replaces=True), batch_user(table.options, system().ids)
     table, messages, summary = _write(table, rows, fixed, numbering, user)
     said = None if partition is not None else replaces_some
-    commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
-    return _publish(table, messages, commit, user, digest)
+    with _removed_if_refused(table, messages):
+        return batch_commit(table, user, digest).overwrite(partition, messages, dynamic=said, properties=summary)
 
 
-def _publish(
-    table: Table,
-    messages: tuple[CommitMessage, ...],
-    commit: Callable[[TableCommit], CommitReport],
-    user: str,
-    digest: str,
-) -> CommitReport:
+@contextmanager
+def _removed_if_refused(table: Table, messages: tuple[CommitMessage, ...]) -> Iterator[None]:
+    """Removes the files of the messages if nothing of them was published."""
     try:
-        return commit(batch_commit(table, user, digest))
+        yield
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError:
@@ -102,9 +98,6 @@ def batch_commit(table: Table, user: str | None = None, digest: str | None = Non
     """Commits one batch, by default under a new commit user. For `digest` see `TableCommit`."""
     user = user or batch_user(table.options, system().ids)
     return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
-
-
-# -- writing ------------------------------------------------------------------------------------------
 
 
 def _is_spark(rows: Any) -> bool:
@@ -135,11 +128,9 @@ def _write_files(
         grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
-        raise errors.UnsupportedFeature(
-            "merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not merged into a table's. Leave "
-            "it out, and alter the table first.",
-            option="merge_schema",
-        ).of_table(table.location)
+        cure = "the columns of Arrow rows are not merged into a table's. Leave it out, and alter the table first."
+        text = f"merge_schema needs a DataFrame of Spark; {cure}"
+        raise errors.UnsupportedFeature(text, option="merge_schema").of_table(table.location)
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
     operations = Operations.of(table.options)
     if operations is not None:
@@ -162,11 +153,9 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            raise errors.IncompatibleSchema(
-                "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
-                "RecordBatchReader, not as "
-                f"{type(rows).__name__}. Nothing was written."
-            ).of_table(table.location)
+            kinds = "a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or RecordBatchReader"
+            text = f"rows come as {kinds}, not as {type(rows).__name__}. Nothing was written."
+            raise errors.IncompatibleSchema(text).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)

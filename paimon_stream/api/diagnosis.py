@@ -59,11 +59,8 @@ def in_words(verdict: Verdict, number: int, replayed: bool) -> tuple[str, str]:
             return "already committed", f"{where}. {again}; the sink skips it and goes on."
         case Reuse(entry=entry):
             files = sum(len(message.new_files) for message in entry.messages)
-            return (
-                "reuse",
-                f"A killed run prepared batch {number}, and did not commit it. {again}; the sink commits the "
-                f"{files:,} prepared files and goes on.",
-            )
+            what = f"A killed run prepared batch {number}, and did not commit it"
+            return "reuse", f"{what}. {again}; the sink commits the {files:,} prepared files and goes on."
         case Fresh(written_again=why):
             why = f" The sink does not use the files of a killed run: {why}." if why else ""
             return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
@@ -83,46 +80,35 @@ def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None)
         case Kind.OTHER:
             return f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."
         case Kind.NO_METADATA:
-            return (
-                f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and "
-                "the sink would not know its earlier batches.",
-                "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
-            )
+            why = "Spark would give the query a new id, and the sink would not know its earlier batches."
+            cure = "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
+            return f"The checkpoint {path} lacks its file metadata. {why}", cure
         case Kind.FILE:
             return (f"{path} is a file, not a folder. Spark cannot start from it.", "Give the stream's checkpoint.")
         case Kind.DAMAGED:
-            return (
-                f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint.",
-                f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
-            )
-    return (
-        f"{path} cannot be read from here, so the next batch of the stream is not known.",
-        "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing.",
-    )
+            why = f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint."
+            return why, f"{_cure_of_damage(path, newest_planned)} Then run the doctor again."
+    cure = "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing."
+    return f"{path} cannot be read from here, so the next batch of the stream is not known.", cure
 
 
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     """What to do about a damaged file of a checkpoint."""
     folder, _, name = path.rpartition("/")
     if folder.rpartition("/")[0].endswith("/sources"):
-        return (
-            "Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, "
-            "start a new checkpoint with a source that begins after the rows that the table holds."
-        )
+        anew = "start a new checkpoint with a source that begins after the rows that the table holds."
+        return f"Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, {anew}"
     match folder.rpartition("/")[2]:
         case "commits":
-            return (
-                f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is "
-                f"one. Keep offsets/{name}. Spark then runs batch {name} again with the same rows, and the "
-                "sink skips it if the table holds it."
-            )
+            only = f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is one."
+            then = f"Spark then runs batch {name} again with the same rows"
+            return f"{only} Keep offsets/{name}. {then}, and the sink skips it if the table holds it."
         case "offsets" if name == str(newest_planned):
-            return (
-                f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}: a "
-                f"snapshot of the stream's commit user has {name} as its identifier. Only if it does not, remove "
-                f"offsets/{name} and commits/{name}, and their checksums, .{name}.crc; Spark then plans the batch "
-                "again. If the table holds the batch, do not remove them: its rows would be planned a second time."
-            )
+            look = f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}"
+            shows = f"a snapshot of the stream's commit user has {name} as its identifier"
+            remove = f"remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc"
+            twice = "If the table holds the batch, do not remove them: its rows would be planned a second time."
+            return f"{look}: {shows}. Only if it does not, {remove}; Spark then plans the batch again. {twice}"
         case "offsets":
             return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."
     return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
@@ -142,16 +128,11 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
         cures[opt.ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
     if option not in cures:
         return "Stop the other writer, then restart."
+    how = f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
-        return (
-            f"The table knows the checkpoint of this stream as {known}: give that one. Only where the stream "
-            f"itself was moved to {given}, let it continue, for one start: PaimonSink(…, "
-            f"options={{{option!r}: 'continue'}}). See docs/operations.md."
-        )
-    return (
-        f"{cures[option]}. Or let the stream continue, for one start: PaimonSink(…, options={{{option!r}: "
-        "'continue'}). See docs/operations.md."
-    )
+        right = f"The table knows the checkpoint of this stream as {known}: give that one."
+        return f"{right} Only where the stream itself was moved to {given}, let it continue, {how}"
+    return f"{cures[option]}. Or let the stream continue, {how}"
 
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
@@ -161,10 +142,8 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
             return []
-        return [
-            f"The table's schema {now.id} is younger than the stream's last batch, and no snapshot of that "
-            "batch is left. Whether the columns of the query still fit is not known."
-        ]
+        unknown = "no snapshot of that batch is left. Whether the columns of the query still fit is not known."
+        return [f"The table's schema {now.id} is younger than the stream's last batch, and {unknown}"]
     if last.schema_id == now.id:
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
@@ -183,14 +162,10 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
     except IncompatibleSchema as error:
-        raise type(error)(
-            f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",
-            **error.context,
-        ) from None
+        text = f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}"
+        raise type(error)(text, **error.context) from None
     added = sorted(set(grown.field_names) - set(table.schema.field_names))
     if not added:
         return []
-    return [
-        f"with {opt.MERGE_SCHEMA.key} = {table.options.value(opt.MERGE_SCHEMA)} the sink adds these columns again if "
-        f"the query still has them: {', '.join(added)}."
-    ]
+    again = f"the sink adds these columns again if the query still has them: {', '.join(added)}."
+    return [f"with {opt.MERGE_SCHEMA.key} = {table.options.value(opt.MERGE_SCHEMA)} {again}"]

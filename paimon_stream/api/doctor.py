@@ -14,7 +14,7 @@ from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young, note_path
 from paimon_stream.maintenance.needed import tag_names
-from paimon_stream.maintenance.pins import is_pin, read_pins, under_way
+from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
@@ -60,7 +60,9 @@ def examine(
     registered checkpoint. `options`, `mode` and `query_name` are the arguments of the restarted sink and query.
     `storage_options` are those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no
     table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
-    doctor = _Doctor(storage, dict(options or {}), storage_options, query_name, mode, runtime or system())
+    given, stores = dict(options or {}), storage_options or {}
+    settings = SinkSettings(location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode)
+    doctor = _Doctor(storage, settings, query_name, runtime or system())
     if checkpoint is not None:
         if isinstance(checkpoint, str):
             checkpoint = open_checkpoint(checkpoint, storage_options)
@@ -84,27 +86,18 @@ class _NotingReplayErrors(ReplayErrors):
 
 
 class _Doctor:
-    def __init__(
-        self,
-        storage: Storage,
-        options: Mapping[str, str],
-        storage_options: Mapping[str, str] | None,
-        query_name: str | None,
-        mode: str,
-        runtime: Runtime,
-    ) -> None:
-        check_sink_options(options)
+    def __init__(self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime) -> None:
+        check_sink_options(settings.options)
         self._storage = storage
-        self._storage_options = storage_options
         self._query_name = query_name
-        self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
+        self._settings = settings
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
         try:
             self._registered = registered_writers(storage)
         except FormatError:
             self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
-        self._table = load_table(storage, options)
+        self._table = load_table(storage, settings.options)
 
     # -- which sinks ------------------------------------------------------------------------------
 
@@ -135,7 +128,7 @@ class _Doctor:
                 unknown = "The table does not know where the stream's checkpoint is."
                 found.append(self._unusable(None, register.user, unknown, "Give the folder of its checkpoint."))
                 continue
-            checkpoint = open_checkpoint(register.checkpoint, self._storage_options)
+            checkpoint = open_checkpoint(register.checkpoint, self._settings.storage_options)
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
                 continue  # its checkpoint now belongs to a later query, which is registered, too
@@ -153,13 +146,9 @@ class _Doctor:
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
         """The sink's answer, and what the doctor knows beyond it."""
         batch, replayed = _next_batch(checkpoint)
+        query, run, root = checkpoint.query_id() or _NEW_QUERY, f"restart-{self._runtime.ids.uuid()}", checkpoint.root
         identity = WriterIdentity(
-            user=user,
-            query_id=checkpoint.query_id() or _NEW_QUERY,
-            run_id=f"restart-{self._runtime.ids.uuid()}",
-            checkpoint=checkpoint.root,
-            query_name=self._query_name,
-            token="doctor",
+            user=user, query_id=query, run_id=run, checkpoint=root, query_name=self._query_name, token="doctor"
         )
         refuse = _NotingReplayErrors(
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
@@ -176,13 +165,9 @@ class _Doctor:
             if not stranger and kind is Kind.QUERY:
                 refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
         except PaimonStreamError as error:
-            diagnosis = replace(
-                diagnosis,
-                verdict=type(error).__name__,
-                explanation=error.message,
-                cure=cure_of(error, checkpoint.root, self._known_checkpoint(user, last)),
-                option=error.context.get("option"),
-            )
+            cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last))
+            name, option = type(error).__name__, error.context.get("option")
+            diagnosis = replace(diagnosis, verdict=name, explanation=error.message, cure=cure, option=option)
         if stranger:
             diagnosis = self._stranger(diagnosis, done)
         elif kind is not Kind.QUERY:
@@ -204,31 +189,23 @@ class _Doctor:
 
     def _is_stranger(self, identity: WriterIdentity) -> bool:
         """Whether the table holds nothing of this query or of its commit user."""
-        if any(identity.user == one.user or identity.query_id == one.query_id for one in self._registered):
+        user, query = identity.user, identity.query_id
+        if any(user == one.user or query == one.query_id for one in self._registered):
             return False
-        return not any(
-            identity.user == one.commit_user or identity.query_id == Marks.of(one.properties).query_id
-            for one in self._walk()
-        )
+        return not any(user == one.commit_user or query == Marks.of(one.properties).query_id for one in self._walk())
 
     def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
         """The query has done batches, but none of them in this table."""
         known = self._known(diagnosis.user)
-        who = (
-            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {done} and "
-            "has left no trace in this table"
-        )
+        what = f"has done its batches up to {done} and has left no trace in this table"
+        who = f"The checkpoint is of query {diagnosis.query_id}, which {what}"
         if diagnosis.verdict == TableReplaced.__name__:
             return replace(diagnosis, known=known, notes=(f"{who}.",))
         would = f" The sink would write batch {diagnosis.batch} here, without earlier batches."
-        return replace(
-            diagnosis,
-            option=None,
-            known=known,
-            explanation=f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}",
-            cure="Give the checkpoint of a stream of this table, or the table of this stream. Do not let it "
-            "continue: rows of another stream would come into this table.",
-        )
+        why = f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}"
+        risk = "Do not let it continue: rows of another stream would come into this table."
+        cure = f"Give the checkpoint of a stream of this table, or the table of this stream. {risk}"
+        return replace(diagnosis, option=None, known=known, explanation=why, cure=cure)
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
         """No query can be restarted from this checkpoint, even if the sink would admit a new query."""
@@ -299,12 +276,9 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     planned, done = checkpoint.planned_batch(), checkpoint.done_batch()
     replayed = planned is not None and planned != done
     batch_id = 0 if planned is None else planned if replayed else planned + 1
-    batch = Batch(
-        batch_id=batch_id,
-        offsets_hash=checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED,
-        previous_done_millis=checkpoint.done_millis(batch_id - 1),
-    )
-    return batch, replayed
+    offsets = checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED
+    done_millis = checkpoint.done_millis(batch_id - 1)
+    return Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis), replayed
 
 
 # -- what interrupted commands have left --------------------------------------------------------------
@@ -324,12 +298,11 @@ def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
         found.append(f"{named}: {under_way(storage, pins, 'nothing expires').message}")
     for snapshot_id, millis in ExpiringNotes(storage).written():
         if not is_young(millis, now_millis):
-            found.append(
-                f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): the expiry of snapshot "
-                f"{snapshot_id} was interrupted. expire_snapshots() finishes it."
-            )
+            what = f"the expiry of snapshot {snapshot_id} was interrupted. expire_snapshots() finishes it."
+            text = f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}"
+            found.append(text)
     for name in tag_names(storage):
-        wrong = None if is_pin(name) else find_tag(storage, name)
+        wrong = find_tag(storage, name)
         if isinstance(wrong, FormatError):
             age = _age(now_millis - storage.stat(tag_path(name)).modified_millis)
             found.append(f"{tag_path(name)} ({age}): {wrong.message}")

@@ -9,7 +9,6 @@ from typing import Any
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.needed import tag_names
-from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
 from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, RegisteredWriter, previous_of, registered_writers
@@ -158,13 +157,8 @@ class History(tuple[HistoryEntry, ...]):
 
 def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
     """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
-    file = entry.file
-    return TableFile(
-        partition=partition_by_column(layout, entry.partition),
-        bucket=entry.bucket,
-        path=layout.whole_path(location, entry),
-        meta=file,
-    )
+    partition, path = partition_by_column(layout, entry.partition), layout.whole_path(location, entry)
+    return TableFile(partition=partition, bucket=entry.bucket, path=path, meta=entry.file)
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
@@ -211,7 +205,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
         snapshots=len(ids),
         earliest=ids[0] if ids else None,
         latest=ids[-1] if ids else None,
-        tags=sum(not is_pin(name) for name in tag_names(table.storage)),
+        tags=len(tag_names(table.storage)),
         schema_id=table.schema.id,
         partitions=len({entry.partition for entry in entries}),
         buckets=len({(entry.partition, entry.bucket) for entry in entries}),

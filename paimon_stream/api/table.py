@@ -77,13 +77,10 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
+            columns, wanted = described_columns(schema), given.mapping("options", options, "{'bucket': '4'}")
+            text = comment or ""
             created = create_table(
-                storage,
-                described_columns(schema),
-                partition_keys=partition_keys,
-                primary_keys=primary_keys,
-                options=given.mapping("options", options, "{'bucket': '4'}"),
-                comment=comment or "",
+                storage, columns, partition_keys=partition_keys, primary_keys=primary_keys, options=wanted, comment=text
             )
         if created is not None:
             try:
@@ -93,12 +90,9 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
-        raise errors.AlreadyExists(
-            f"There is already a table at {storage.location}. Load it with PaimonTable.load, pass "
-            "if_not_exists=True, or create the new one elsewhere.",
-            path=storage.location,
-            table=storage.location,
-        )
+        cure = "Load it with PaimonTable.load, pass if_not_exists=True, or create the new one elsewhere."
+        text = f"There is already a table at {storage.location}. {cure}"
+        raise errors.AlreadyExists(text, path=storage.location, table=storage.location)
 
     @classmethod
     def load(
@@ -132,9 +126,8 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
         return fields
     pairs = list(schema) if isinstance(schema, (list, tuple)) else []
     if not pairs or not all(_is_pair(one) for one in pairs):
-        raise errors.IncompatibleSchema(
-            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
-        )
+        text = f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
+        raise errors.IncompatibleSchema(text)
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
 
 
@@ -146,11 +139,8 @@ def _field_of_arrow(position: int, column: pa.Field) -> DataField:
     try:
         type_ = from_arrow(column.type, column.nullable)
     except errors.UnsupportedFeature as wrong:
-        raise errors.UnsupportedFeature(
-            f"Column {column.name!r}: {wrong.message} Cast the column to another type.",
-            column=column.name,
-            **wrong.context,
-        ) from None
+        text = f"Column {column.name!r}: {wrong.message} Cast the column to another type."
+        raise errors.UnsupportedFeature(text, column=column.name, **wrong.context) from None
     return DataField(id=position, name=column.name, type=type_)
 
 
@@ -158,8 +148,6 @@ def _field_of(position: int, name: str, text: str) -> DataField:
     try:
         return DataField(id=position, name=name, type=parse_type(text))
     except errors.CorruptMetadata as wrong:
-        raise errors.IncompatibleSchema(
-            f"Column {name!r}: {wrong.message} Types are written as in SQL: BIGINT, STRING NOT NULL, "
-            "DECIMAL(10, 2), TIMESTAMP(6).",
-            column=name,
-        ) from None
+        cure = "Types are written as in SQL: BIGINT, STRING NOT NULL, DECIMAL(10, 2), TIMESTAMP(6)."
+        text = f"Column {name!r}: {wrong.message} {cure}"
+        raise errors.IncompatibleSchema(text, column=name) from None

@@ -1,23 +1,17 @@
 """The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification, manifests."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance import branches as of_branches
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
-from paimon_stream.maintenance.branches import (
-    BranchReport,
-    ForwardReport,
-    create_branch,
-    delete_branch,
-    fast_forward,
-    read_branches,
-)
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
 from paimon_stream.maintenance.findings import VerifyReport
@@ -123,9 +117,9 @@ class TableMaintenance(LoadedTable):
     def branches(self) -> dict[str, Snapshot | None]:
         """The branches but main by name, each with its newest snapshot. Load one with `PaimonTable.load(location,
         branch=name)`. Raises `CorruptMetadata`, `StorageError`."""
-        return read_branches(self._storage)
+        return of_branches.read_branches(self._storage)
 
-    def create_branch(self, name: str, tag: str | None = None) -> BranchReport:
+    def create_branch(self, name: str, tag: str | None = None) -> of_branches.BranchReport:
         """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty one with all schemas.
         The branch keeps the files that it needs. A call that was interrupted is completed by the same call.
 
@@ -134,16 +128,16 @@ class TableMaintenance(LoadedTable):
         interrupted, `CorruptMetadata`, `StorageError`."""
         self._given.text("name", name, blank=True)
         self._given.text("tag", tag, blank=True, optional=True)
-        return create_branch(self._newest(), name, tag)
+        return of_branches.create_branch(self._newest(), name, tag)
 
-    def delete_branch(self, name: str, *, dry_run: bool = False) -> BranchReport:
+    def delete_branch(self, name: str, *, dry_run: bool = False) -> of_branches.BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay until
         `remove_orphan_files` removes them. Stop its writers first. A call that was interrupted is completed by the same
         call. `found` in the report says whether it existed. Raises `InvalidOption`, `StorageError`."""
         self._given.text("name", name, blank=True)
-        return delete_branch(self._newest(), name, dry_run=self._given.flag("dry_run", dry_run))
+        return of_branches.delete_branch(self._newest(), name, dry_run=self._given.flag("dry_run", dry_run))
 
-    def fast_forward(self, name: str, *, dry_run: bool = False, take_over: bool = False) -> ForwardReport:
+    def fast_forward(self, name: str, *, dry_run: bool = False, take_over: bool = False) -> of_branches.ForwardReport:
         """Makes main what a branch is. Main loses the snapshots that the branch does not have, with their tags, and
         gets the snapshots, tags and schemas that only the branch has. The branch stays. Stop the writers first. A
         stream on main that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
@@ -156,7 +150,7 @@ class TableMaintenance(LoadedTable):
         errors of `rollback_to`."""
         self._given.text("name", name, blank=True)
         dry_run, take_over = self._given.flag("dry_run", dry_run), self._given.flag("take_over", take_over)
-        return fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
+        return of_branches.fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
 
     # -- lost batches, partitions ------------------------------------------------------------------
 
@@ -273,20 +267,12 @@ class TableMaintenance(LoadedTable):
         specs = None if partitions is None else given.items("partitions", partitions, Mapping, example)
         for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
-                raise UnsupportedFeature(
-                    f"{key} asks for a compaction that sorts rows, which this release does not do. Leave it out, or "
-                    "sort with Flink or Spark on the JVM (sys.compact).",
-                    option=key,
-                ).of_table(self.location)
-        asked = self._of_call(options, OF_CALLS)
-        return compact(
-            lambda: load_table(self._storage, asked),
-            full=full,
-            partitions=specs,
-            dry_run=dry_run,
-            progress=progress,
-            elsewhere=executors_of_session(self._table),
-        )
+                cure = "Leave it out, or sort with Flink or Spark on the JVM (sys.compact)."
+                text = f"{key} asks for a compaction that sorts rows, which this release does not do. {cure}"
+                raise UnsupportedFeature(text, option=key).of_table(self.location)
+        load = partial(load_table, self._storage, self._of_call(options, OF_CALLS))
+        there = executors_of_session(self._table)
+        return compact(load, full=full, partitions=specs, dry_run=dry_run, progress=progress, elsewhere=there)
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run

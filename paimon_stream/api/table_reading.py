@@ -1,4 +1,5 @@
-"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows."""
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. And what all parts share: the table
+as it was loaded, and loading it again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.api.inspection import History, TableFile, table_file
-from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.errors import naming
 from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
@@ -14,14 +14,68 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.tags import read_tags
-from paimon_stream.options import PARTITION_DEFAULT_NAME
+from paimon_stream.options import PARTITION_DEFAULT_NAME, SINK_PREFIX, Arguments, check_sink_options
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan, find_snapshot, plan_scan
 from paimon_stream.runtime import system
+from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, load_table
+
+
+class LoadedTable:
+    """The table as it was when it was loaded: its location, schema, keys and options."""
+
+    __slots__ = ()
+
+    _table: Table
+
+    @property
+    def location(self) -> str:
+        """The table's folder, without credentials."""
+        return self._table.location
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema: `fields` (each with `name`, `type`, `description`), keys, options, `id`."""
+        return self._table.schema
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The table's own options, as stored. Options that are not set have Paimon's defaults."""
+        return self._table.schema.options
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The partition columns, in order; empty for a table without partitions."""
+        return self._table.schema.partition_keys
+
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """The primary key columns, in order; empty for an append table."""
+        return self._table.schema.primary_keys
+
+    def _newest(self, **arguments: str | None) -> Table:
+        """The table as it is now, with these options of a sink, under their names in Python; None is not given."""
+        asked = {}
+        for name, value in arguments.items():
+            self._given.text(name, value, optional=True)
+            if value is not None:
+                asked[SINK_PREFIX + name.replace("_", "-")] = value
+        with naming(self.location):
+            check_sink_options(asked)
+        return load_table(self._storage, asked)
+
+    @property
+    def _given(self) -> Arguments:
+        return Arguments(self.location)
+
+    @property
+    def _storage(self) -> Storage:
+        return self._table.storage
 
 
 class TableReading(LoadedTable):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
-from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.maintenance.after_commit import AfterCommit

@@ -59,6 +59,5 @@ def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
 
 
 def _refused(given: object, name: str, table: str, what: str, cure: str) -> InvalidOption:
-    return InvalidOption(
-        f"{name} is {given!r}, which is not {what}. Nothing was changed. {cure}", option=name, value=given
-    ).of_table(table)
+    text = f"{name} is {given!r}, which is not {what}. Nothing was changed. {cure}"
+    return InvalidOption(text, option=name, value=given).of_table(table)

@@ -47,6 +47,25 @@ def create_automatic_tags(
     with naming(table.location):
         names = TagNames.of(table.options)
     created: dict[str, int] = {}
+
+    def made(wanted: Sequence[tuple[str, Snapshot]], tags: Mapping[str, Snapshot]) -> bool:
+        """Creates these tags. False if another committer has created one meanwhile, or a snapshot has expired: then
+        others are due. `created` gets those that were made until then."""
+        for name, snapshot in wanted:
+            if name in tags:  # of a batch
+                ManifestStore(table.storage).base_and_delta(snapshot)  # the older tag stays if this one cannot be made
+                delete_tag(table, name, runtime=runtime)
+            try:
+                create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
+            except AlreadyExists:
+                return False
+            except NotFound:
+                if snapshots.stands(snapshot):
+                    raise
+                return False
+            created[name] = snapshot.id
+        return True
+
     for _ in range(_LOOKS):
         tags = {} if names.mode == "none" else read_tags(table.storage)
         due = [(name, one) for name, one in names.due(snapshots, tags) if names.is_wanted(tags.get(name), one)]
@@ -54,7 +73,7 @@ def create_automatic_tags(
         counted = sorted({*counted, *((one.id, name) for name, one in due)})
         over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
         wanted = [(name, one) for name, one in due if name not in over]
-        if dry_run or _made(table, wanted, snapshots, tags, created, runtime):
+        if dry_run or made(wanted, tags):
             break
     else:
         wanted = []  # others are at work all the time; the next run goes on
@@ -63,39 +82,10 @@ def create_automatic_tags(
     for name in () if dry_run else deleted:
         delete_tag(table, name, runtime=runtime)
     at = names.due_at({**tags, **dict(wanted)})
+    following = None if at is None else at.replace(tzinfo=None).isoformat()
     return AutomaticTagsReport(
-        location=table.location,
-        dry_run=dry_run,
-        created=created,
-        deleted=deleted,
-        next_time=None if at is None else at.replace(tzinfo=None).isoformat(),
+        location=table.location, dry_run=dry_run, created=created, deleted=deleted, next_time=following
     )
-
-
-def _made(
-    table: Table,
-    wanted: Sequence[tuple[str, Snapshot]],
-    snapshots: SnapshotStore,
-    tags: Mapping[str, Snapshot],
-    created: dict[str, int],
-    runtime: Runtime | None,
-) -> bool:
-    """Creates these tags. Returns False if another committer has created one meanwhile, or a snapshot has expired: then
-    others are due. `created` gets those that were made until then."""
-    for name, snapshot in wanted:
-        if name in tags:  # of a batch
-            ManifestStore(table.storage).base_and_delta(snapshot)  # the older tag stays if this one cannot be made
-            delete_tag(table, name, runtime=runtime)
-        try:
-            create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
-        except AlreadyExists:
-            return False
-        except NotFound:
-            if snapshots.stands(snapshot):
-                raise
-            return False
-        created[name] = snapshot.id
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

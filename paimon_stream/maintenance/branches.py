@@ -16,17 +16,8 @@ from paimon_stream.maintenance.rollback_target import Target
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
-from paimon_stream.storage.branch import (
-    BranchStorage,
-    branch_folder,
-    branch_names,
-    branch_note,
-    branch_storage,
-    check_branch,
-    check_is_main,
-    whole_of,
-)
 from paimon_stream.table.layout import LATEST_HINT, SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path, snapshot_path, tag_path
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.schema import SchemaStore, no_such_branch
@@ -50,18 +41,18 @@ class BranchReport(Report):
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
     """The finished branches but main by name, with their newest snapshots. Raises `CorruptMetadata`, `StorageError`."""
-    found = [BranchStorage(whole_of(storage), name) for name in branch_names(storage)]
+    found = [of_branch.BranchStorage(of_branch.whole_of(storage), name) for name in of_branch.branch_names(storage)]
     return {one.branch: SnapshotStore(cast(Storage, one)).latest() for one in found if not one.is_noted()}
 
 
 def create_branch(table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None) -> BranchReport:
     """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
     used = table.storage
-    check_is_main(used, WHERE)
-    check_branch(name, used.location)
+    of_branch.check_is_main(used, WHERE)
+    of_branch.check_branch(name, used.location)
     kept = None if tag is None else _tagged(table, tag, runtime)
     _note_creation(used, name, tag)
-    branch = branch_storage(used, name)
+    branch = of_branch.branch_storage(used, name)
     for one in SchemaStore(used).ids():
         if kept is None or one <= kept.schema_id:
             branch.put_if_absent(schema_path(one), used.read(schema_path(one)))
@@ -71,23 +62,23 @@ def create_branch(table: Table, name: str, tag: str | None = None, *, runtime: R
             delete_branch(table, name)
             raise _no_tag(used, tag)
         branch.write(tag_path(tag), used.read(tag_path(tag)))
-    used.delete(branch_note(name))
+    used.delete(of_branch.branch_note(name))
     return BranchReport(location=used.location, branch=name, snapshot=None if kept is None else kept.id)
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
     """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
     used = table.storage
-    check_is_main(used, WHERE)
-    check_branch(name, used.location)
-    found = name in branch_names(used)
+    of_branch.check_is_main(used, WHERE)
+    of_branch.check_branch(name, used.location)
+    found = name in of_branch.branch_names(used)
     if dry_run:
         return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
     if found:
-        used.write(branch_note(name), _DELETED)
-        used.delete(branch_folder(name) + LATEST_HINT)  # it never names a snapshot that is gone
-        delete_below(used, branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
-    used.delete(branch_note(name))
+        used.write(of_branch.branch_note(name), _DELETED)
+        used.delete(of_branch.branch_folder(name) + LATEST_HINT)  # it never names a snapshot that is gone
+        delete_below(used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
+    used.delete(of_branch.branch_note(name))
     return BranchReport(location=used.location, branch=name, found=found)
 
 
@@ -111,15 +102,15 @@ def _no_tag(storage: Storage, tag: str) -> NotFound:
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. A creation that was interrupted may go on."""
-    path, content = branch_note(name), b"create" if tag is None else f"create from {tag}".encode()
-    if name not in branch_names(storage) or storage.exists(path):
+    path, content = of_branch.branch_note(name), b"create" if tag is None else f"create from {tag}".encode()
+    if name not in of_branch.branch_names(storage) or storage.exists(path):
         if storage.put_if_absent(path, content) is PutResult.EXISTS:
             if storage.read(path) == content:
                 return
             done = "the creation from another tag, or the deletion, of branch"
             text = f"{storage.location}: {done} {name!r} was interrupted. Run delete_branch({name!r}) first."
             raise CommitContended(text, table=storage.location, branch=name)
-        if name not in branch_names(storage):
+        if name not in of_branch.branch_names(storage):
             return
         storage.delete(path)  # another call has just made it
     text = f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or delete that branch."
@@ -147,9 +138,9 @@ def fast_forward(
 ) -> ForwardReport:
     """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same errors."""
     used = table.storage
-    check_is_main(used, WHERE)
-    check_branch(name, used.location)
-    run = _Forward(used, BranchStorage(used, name), runtime)
+    of_branch.check_is_main(used, WHERE)
+    of_branch.check_branch(name, used.location)
+    run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
     target = run.target()
     below = [one for one in run.ours.ids() if one < target.snapshot.id] if target.kept_by else []
     run.prepare(target, () if dry_run else below, dry_run, take_over)
@@ -172,10 +163,10 @@ def fast_forward(
 class _Forward:
     """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a gap."""
 
-    def __init__(self, main: Storage, branch: BranchStorage, runtime: Runtime | None) -> None:
+    def __init__(self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None) -> None:
         self.main, self.branch = main, cast(Storage, branch)
         self.ours, self.theirs = SnapshotStore(main, runtime), SnapshotStore(self.branch, runtime)
-        if branch.is_noted() or branch.branch not in branch_names(main):
+        if branch.is_noted() or branch.branch not in of_branch.branch_names(main):
             raise no_such_branch(branch)
         ids = self.theirs.ids()
         self.ids = [one for place, one in enumerate(ids, 1) if ids[-1] - one == len(ids) - place]
@@ -190,7 +181,8 @@ class _Forward:
             if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
                 return Target(snapshot=mine)
         oldest = self.theirs.get(self.ids[0])
-        return Target(snapshot=oldest, kept_by=f"{cast(BranchStorage, self.branch).folder}{snapshot_path(oldest.id)}")
+        folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
+        return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id))
 
     def prepare(self, target: Target, below: Sequence[int], dry_run: bool, take_over: bool) -> None:
         """Refuses what cannot be forwarded. Removes the snapshots `below` a target that main does not have: they are
@@ -203,12 +195,10 @@ class _Forward:
         same, mine, _ = self._schemas()
         if target.snapshot.schema_id >= same:
             if mine[same:]:
-                raise IncompatibleSchema(
-                    f"{self.main.location} and {self.branch.location} share no snapshot, and their schemas differ from "
-                    f"schema {same} on. Nothing was changed. Append the rows of the branch to the table.",
-                    table=self.main.location,
-                    schema=same,
-                )
+                both = f"{self.main.location} and {self.branch.location} share no snapshot"
+                cure = "Nothing was changed. Append the rows of the branch to the table."
+                text = f"{both}, and their schemas differ from schema {same} on. {cure}"
+                raise IncompatibleSchema(text, table=self.main.location, schema=same)
             if not dry_run:
                 self._copy_schemas()
         for one in below:
@@ -253,7 +243,6 @@ class _Forward:
             raise self._contended(f"a writer of main made {path} meanwhile")
 
     def _contended(self, why: str) -> CommitContended:
-        return CommitContended(
-            f"was not forwarded to the end: {why}. It is in a state that the branch had. Stop the writers of both, "
-            "and run fast_forward again."
-        ).of_table(self.main.location, subject=True)
+        cure = "Stop the writers of both, and run fast_forward again."
+        text = f"was not forwarded to the end: {why}. It is in a state that the branch had. {cure}"
+        return CommitContended(text).of_table(self.main.location, subject=True)

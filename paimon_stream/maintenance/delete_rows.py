@@ -88,16 +88,13 @@ def delete_rows(
 def _check(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
-        raise UnsupportedFeature(
-            "has a primary key, and rows are deleted by their keys there. Append rows with these keys and an "
-            "operation column that says -D."
-        ).of_table(table.location, subject=True)
+        cure = "Append rows with these keys and an operation column that says -D."
+        text = f"has a primary key, and rows are deleted by their keys there. {cure}"
+        raise UnsupportedFeature(text).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
-        raise UnsupportedFeature(
-            "has no deletion vectors, and this release does not rewrite files to delete rows. Overwrite the "
-            f"partitions without these rows, or create the table with {DELETION_VECTORS.key} = true.",
-            option=DELETION_VECTORS.key,
-        ).of_table(table.location, subject=True)
+        cure = f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true."
+        text = f"has no deletion vectors, and this release does not rewrite files to delete rows. {cure}"
+        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +140,9 @@ def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
             found.append(predicate.positions(batch) + rows)
             rows += batch.num_rows
     except pa.ArrowException as why:
-        raise InvalidData(
-            f"the condition {predicate.where} cannot be computed for a row of {file.file.file_name}: "
-            f"{str(why).splitlines()[0].rstrip('.')}. Nothing was deleted.",
-            file=file.file.file_name,
-        ).of_table(scan.table.location) from None
+        reason = f"{str(why).splitlines()[0].rstrip('.')}. Nothing was deleted."
+        text = f"the condition {predicate.where} cannot be computed for a row of {file.file.file_name}: {reason}"
+        raise InvalidData(text, file=file.file.file_name).of_table(scan.table.location) from None
     return np.concatenate(found)
 
 
@@ -167,11 +162,10 @@ class _DeleteSource:
         files = live_files(ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched))
         live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
         if gone := marked.keys() - live.keys():
-            raise DeletedFiles(
-                f"others have replaced {len(gone)} of the {len(marked)} data files whose rows were to be deleted, "
-                "each time that they were looked for. Nothing was deleted. Delete again later.",
-                files=tuple(sorted(name for *_, name in gone)),
-            ).of_table(table.location)
+            cure = "Nothing was deleted. Delete again later."
+            what = f"{len(gone)} of the {len(marked)} data files whose rows were to be deleted"
+            text = f"others have replaced {what}, each time that they were looked for. {cure}"
+            raise DeletedFiles(text, files=tuple(sorted(name for *_, name in gone))).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)
         vectors = index.vectors({name for *_, name in marked})
         scan = Scan(table=table, schema=table.schema, columns=(), snapshot=base.snapshot, files=(), vectors=vectors)

@@ -1,6 +1,10 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The range is Java's, but
-each of our streams keeps its last snapshots for a day after it prepared its newest batch (R1.7, R8.3)."""
+each of our streams keeps its last snapshots for a day after it prepared its newest batch (R1.7, R8.3). And consumers,
+which hold snapshots back: readers that record in `consumer/consumer-<id>` which snapshot they read next (§11). No
+engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set. A stream can
+keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`)."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from paimon_stream import options as opt
-from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion
+from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
-from paimon_stream.maintenance.consumers import consumers
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.reports import Progress, Report, silent
@@ -26,6 +30,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
+_CONSUMERS: Final = "consumer"
+_CONSUMER: Final = "consumer-"
 _LOOKS: Final = 5
 _GROUP: Final = 250
 """How many snapshots expire together: that takes seconds, and leaves a note for each if it is killed."""
@@ -82,13 +88,10 @@ class Retention:
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
-            raise InvalidOption(
-                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. Lower "
-                f"retain_min ({opt.SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
-                f"({opt.SNAPSHOT_NUM_RETAINED_MAX.key}).",
-                option=opt.SNAPSHOT_NUM_RETAINED_MIN.key,
-                value=least,
-            ).of_table(table)
+            low, high = opt.SNAPSHOT_NUM_RETAINED_MIN.key, opt.SNAPSHOT_NUM_RETAINED_MAX.key
+            cure = f"Lower retain_min ({low}) or raise retain_max ({high})."
+            text = f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. {cure}"
+            raise InvalidOption(text, option=low, value=least).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
@@ -278,3 +281,33 @@ def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
             break
         snapshots.storage.write(hint, str(earliest).encode())
     return earliest
+
+
+def consumers(storage: Storage) -> dict[str, int]:
+    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose file cannot be
+    understood counts as reading snapshot 0, so that nothing it may need expires. Raises `StorageError`."""
+    found: dict[str, int] = {}
+    for stat in storage.list_files(_CONSUMERS, _CONSUMER):
+        name = stat.name[len(_CONSUMER) :]
+        try:
+            found[name] = next_snapshot(storage, stat.path)
+        except NotFound:
+            continue  # removed since it was listed
+        except CorruptMetadata:
+            found[name] = 0
+            text = "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed."
+            _LOG.warning(text, storage.location, stat.path)
+    return found
+
+
+def next_snapshot(storage: Storage, path: str) -> int:
+    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`, `StorageError`."""
+    data = storage.read(path, MOST_JSON)
+    with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
+        return integer(parse_json(data)["nextSnapshot"])
+
+
+def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
+    """Records what the consumer reads next. Raises `StorageError`."""
+    content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
+    storage.write(f"{_CONSUMERS}/{_CONSUMER}{name}", content.encode())

@@ -92,13 +92,10 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
             snapshots.append(commit.clear(source).snapshot_id)
         gone += source.gone
     dropped = {entry.partition for entry in gone}
+    named = tuple(partition_by_column(table.layout, row) for row in old if row in dropped)
+    rows_gone, made = sum(entry.file.row_count for entry in gone), tuple(one for one in snapshots if one is not None)
     return PartitionExpiryReport(
-        location=table.location,
-        partitions=tuple(partition_by_column(table.layout, row) for row in old if row in dropped),
-        files=len(gone),
-        rows=sum(entry.file.row_count for entry in gone),
-        snapshots=tuple(one for one in snapshots if one is not None),
-        dry_run=dry_run,
+        location=table.location, partitions=named, files=len(gone), rows=rows_gone, snapshots=made, dry_run=dry_run
     )
 
 

@@ -230,13 +230,8 @@ class Cleaner:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the
         newest snapshot first. `oldest` may be gone: another expirer took it."""
         began = self.clock.monotonic()
-        pins, there, stands = self.storage.together(
-            [
-                partial(read_pins, self.storage),
-                partial(self.snapshots.find, oldest.id),
-                partial(self.snapshots.stands, newest),
-            ]
-        )
+        find, stand = partial(self.snapshots.find, oldest.id), partial(self.snapshots.stands, newest)
+        pins, there, stands = self.storage.together([partial(read_pins, self.storage), find, stand])
         is_same = there is None or there.nonce == oldest.nonce
         return _Looked(not pins and is_same and stands, there is not None, began)
 

@@ -36,10 +36,8 @@ class ExpiringNotes:
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
         """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the expiry
         goes on without a note, because deleting must work on a full disk."""
-        body: dict[str, Any] = {
-            "snapshot": encode_snapshot(oldest).decode(),
-            "following": {"id": following.id, "nonce": following.nonce},
-        }
+        reference = {"id": following.id, "nonce": following.nonce}
+        body: dict[str, Any] = {"snapshot": encode_snapshot(oldest).decode(), "following": reference}
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
         except StorageError as why:
@@ -127,10 +125,8 @@ class ExpiringNotes:
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
     def _give_up(self, snapshot_id: int, why: str) -> None:
-        text = (
-            "%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. "
-            "remove_orphan_files removes them."
-        )
+        cure = "remove_orphan_files removes them."
+        text = f"%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. {cure}"
         _LOG.warning(text, self._storage.location, snapshot_id, why)
         self._storage.delete(note_path(snapshot_id))
 

@@ -159,10 +159,6 @@ class Findings:
             return one
         tags = [name for name in needs.tags if not name.startswith(PIN_PREFIX)]
         more = " Only tags need it: to delete them with delete_tag() helps, too."
-        return replace(
-            one,
-            message=one.message + needs.sentence(),
-            cure=one.cure + more if tags and not needs.snapshots else one.cure,
-            snapshots=tuple(needs.snapshots),
-            tags=tuple(needs.tags),
-        )
+        message = one.message + needs.sentence()
+        cure = one.cure + more if tags and not needs.snapshots else one.cure
+        return replace(one, message=message, cure=cure, snapshots=tuple(needs.snapshots), tags=tuple(needs.tags))

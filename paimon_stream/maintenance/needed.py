@@ -11,7 +11,7 @@ from paimon_stream.format.entries import FileIdentity, FileKind, FileSource, Man
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
-from paimon_stream.maintenance.pins import Pin
+from paimon_stream.maintenance.pins import Pin, is_pin
 from paimon_stream.storage.base import FileStat, PutResult, Storage, read_if_there
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
@@ -103,11 +103,9 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         stray = in_lineage(snapshots, wanted, following) is False
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
-        raise NotFound(
-            f"snapshot {wanted.id} is no part of the table. The next one was not built on it: a paused writer created "
-            f"it again after its id had expired. Nothing was changed.{later}",
-            snapshot=wanted.id,
-        ).of_table(snapshots.location)
+        cause = f"a paused writer created it again after its id had expired. Nothing was changed.{later}"
+        text = f"snapshot {wanted.id} is no part of the table. The next one was not built on it: {cause}"
+        raise NotFound(text, snapshot=wanted.id).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
@@ -143,8 +141,9 @@ def changelog_needs(storage: Storage, manifests: ManifestStore, changelog: Snaps
 
 
 def tag_names(storage: Storage) -> list[str]:
-    """The names of all tags."""
-    return [name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG)]
+    """The names of all tags but pins."""
+    names = (name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG))
+    return [name for name in names if not is_pin(name)]
 
 
 class OtherBranches:

@@ -12,17 +12,16 @@ from datetime import timedelta
 from functools import partial
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.verify_files import SearchedFolders
+from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
@@ -115,12 +114,10 @@ def remove_orphan_files(
 def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
-        raise InvalidOption(
-            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would count as "
-            "orphans. Nothing was deleted. Give an age of an hour or more, longer than your longest batch takes.",
-            option="older_than",
-            value=str(older_than),
-        ).of_table(location)
+        cure = "Give an age of an hour or more, longer than your longest batch takes."
+        why = "files that a writer is about to commit would count as orphans."
+        text = f"older_than is {older_than!s}, less than an hour: {why} Nothing was deleted. {cure}"
+        raise InvalidOption(text, option="older_than", value=str(older_than)).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
@@ -140,13 +137,6 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
             storage.delete(path)
         except StorageError as why:
             _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
-
-
-class _Page(NamedTuple):
-    """A page of a listing: the listing's number, and where the hashes of its old files end."""
-
-    listing: int
-    end: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,11 +171,10 @@ class _Cleaner:
             why = lost_history(history, in_doubt=True)
             if why is None:
                 continue
-            raise CorruptMetadata(
-                f"{why}. Snapshots seem to be lost, and then the files of their rows would count as orphans. Nothing "
-                "was deleted. Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints.",
-                path=f"{history.location}/{SNAPSHOT_FOLDER}",
-            ).of_table(history.location)
+            lost = "Snapshots seem to be lost, and then the files of their rows would count as orphans."
+            cure = "Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints."
+            text, folder = f"{why}. {lost} Nothing was deleted. {cure}", f"{history.location}/{SNAPSHOT_FOLDER}"
+            raise CorruptMetadata(text, path=folder).of_table(history.location)
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
@@ -207,10 +196,11 @@ class _Cleaner:
 
     # -- 1: candidates ----------------------------------------------------------------------------
 
-    def _candidates(self) -> tuple[list[_Page], npt.NDArray[np.int64], set[bytes]]:
-        """The pages, the hashes of the old files in them, and the prefixes of the names of data files."""
+    def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
+        """The pages, each with its listing's number and where the hashes of its old files end; these hashes; and the
+        prefixes of the names of data files."""
         hashes = array("q")
-        pages: list[_Page] = []
+        pages: list[tuple[int, int]] = []
         prefixes: set[bytes] = set()
         self.folders.extend(self.searched.all())
         for listing, page in self._pages(range(len(self.folders))):
@@ -221,7 +211,7 @@ class _Cleaner:
                     hashes.append(name_hash(stat.name))
                     if kind == "data":
                         prefixes.add(stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES])
-            pages.append(_Page(listing, len(hashes)))
+            pages.append((listing, len(hashes)))
             self.progress("files", self.listed, None)
         return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
 
@@ -255,15 +245,12 @@ class _Cleaner:
 
     # -- 2: what is left of them ------------------------------------------------------------------
 
-    def _remove_orphans(
-        self, pages: list[_Page], hashes: npt.NDArray[np.int64], orphans: npt.NDArray[np.int64], protected: set[str]
-    ) -> None:
-        start = 0
-        again: dict[int, None] = {}
-        for page in pages:
-            if page.listing not in again and np.isin(hashes[start : page.end], orphans).any():
-                again[page.listing] = None
-            start = page.end
+    def _remove_orphans(self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]) -> None:
+        start, again = 0, dict[int, None]()
+        for listing, end in pages:
+            if listing not in again and np.isin(hashes[start:end], orphans).any():
+                again[listing] = None
+            start = end
         for listing, found in self._pages(list(again)):
             kind, folder = self.folders[listing]
             old = [one for one in found if one.modified_millis < self.cutoff]

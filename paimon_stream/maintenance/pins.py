@@ -74,13 +74,11 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | N
     else:  # one was killed while it took over from another, or a writer took the id of its target
         which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
         cure = f"roll back to {which}, or to another, with take_over"
-    return CommitContended(
-        f"a rollback {named} is under way or was interrupted, so {doing}. It began at {since:%Y-%m-%dT%H:%M:%SZ}. If "
-        f"it still runs, wait for its end. Otherwise {cure} (--take-over), which gives up every other one.",
-        snapshot=target,
-        path=pin.path,
-        since_millis=pin.millis,
-    ).of_table(storage.location)
+    wait = f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end."
+    otherwise = f"Otherwise {cure} (--take-over), which gives up every other one."
+    text = f"a rollback {named} is under way or was interrupted, so {doing}. {wait} {otherwise}"
+    error = CommitContended(text, snapshot=target, path=pin.path, since_millis=pin.millis)
+    return error.of_table(storage.location)
 
 
 def refuse_while_pinned(storage: Storage, doing: str) -> None:

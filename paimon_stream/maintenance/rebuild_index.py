@@ -15,7 +15,7 @@ from paimon_stream import errors
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import HASH, FileIdentity, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, DELETION_VECTORS, MANIFEST_COMPRESSION, ZSTD_LEVEL, Options
@@ -55,10 +55,9 @@ def rebuild_index(
 ) -> RebuiltIndexReport:
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
-        raise errors.UnsupportedFeature(
-            f"has no hash index, because only tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have "
-            "one, so there is nothing to rebuild."
-        ).of_table(table.location, subject=True)
+        which = f"tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have one"
+        text = f"has no hash index, because only {which}, so there is nothing to rebuild."
+        raise errors.UnsupportedFeature(text).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
     for tried in count():
@@ -125,11 +124,9 @@ class _Rebuild:
         except errors.CorruptMetadata as why:
             schemas = SchemaStore(self.table.storage)
             if any(Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()):
-                raise errors.CorruptMetadata(
-                    f"{why.message} It cannot be made anew, because it also named the deletion vectors, and no other "
-                    "file says which rows are deleted. Nothing was written.",
-                    **why.context,
-                ) from None
+                lost = "no other file says which rows are deleted. Nothing was written."
+                text = f"{why.message} It cannot be made anew, because it also named the deletion vectors, and {lost}"
+                raise errors.CorruptMetadata(text, **why.context) from None
             self.lost = name
             return ()
 
@@ -139,10 +136,7 @@ class _Rebuild:
         if self.lost is not None:
             kept = [*filter(None, map(self.snapshots.find, self.snapshots.ids())), *self.snapshots.tags()]
             snapshots += [one for one in kept if one.index_manifest == self.lost]
-        live: dict[FileIdentity, ManifestEntry] = {}
-        for one in snapshots:
-            live.update((file.identity, file) for file in snapshot_files(self.table, one))
-        return live.values()
+        return {file.identity: file for one in snapshots for file in snapshot_files(self.table, one)}.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
         """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is in two buckets."""
@@ -151,12 +145,11 @@ class _Rebuild:
         if len(twice):
             buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
             where = self.table.layout.partition(partition) or "()"
-            raise errors.CorruptMetadata(
-                f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}, so readers "
-                "return them twice, and no index is right. Nothing was written. Overwrite the partition with the "
-                "right rows, which makes its index, too; then run this again.",
-                partition=where,
-            ).of_table(self.table.location)
+            twin = f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}"
+            harm = "so readers return them twice, and no index is right. Nothing was written."
+            cure = "Overwrite the partition with the right rows, which makes its index, too; then run this again."
+            text = f"{twin}, {harm} {cure}"
+            raise errors.CorruptMetadata(text, partition=where).of_table(self.table.location)
         present = {bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})}
         every = {one: (keys.get(one, NO_HASHES), present.get(one)) for one in sorted(keys.keys() | present.keys())}
         with_old = {bucket: np.union1d(own, NO_HASHES if old is None else old) for bucket, (own, old) in every.items()}

@@ -65,10 +65,8 @@ def rollback_to(
         run.execute()
     if run.streams and not dry_run:
         streams = ", ".join(f"{user!r} from batch {batch} on" for user, batch in run.streams.items())
-        text = (
-            "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next batch "
-            "(TableRolledBack): %s."
-        )
+        stop = "Streams that wrote after it stop at their next batch (TableRolledBack): %s."
+        text = f"%s was rolled back to snapshot %d. {stop}"
         _LOG.warning(text, used.location, found.snapshot.id, streams)
     return RollbackReport(
         location=used.location,
@@ -134,11 +132,9 @@ class _Rollback:
         exists, so that after a kill no hint hides it, and again afterwards: an expiry may have moved the hint."""
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
-            raise CommitContended(
-                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {gone} Look at "
-                "the table before you roll back again.",
-                snapshot=self.kept.id,
-            ).of_table(self.storage.location)
+            cure = f"{gone} Look at the table before you roll back again."
+            text = f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {cure}"
+            raise CommitContended(text, snapshot=self.kept.id).of_table(self.storage.location)
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -171,11 +167,9 @@ class _Rollback:
                 self._look()
                 self.storage.delete(layout.snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
-        raise CommitContended(
-            f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. Stop it, and roll back "
-            "again. Until then nothing expires.",
-            snapshot=self.kept.id,
-        ).of_table(self.storage.location, subject=True)
+        cure = "Stop it, and roll back again. Until then nothing expires."
+        text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
+        raise CommitContended(text, snapshot=self.kept.id).of_table(self.storage.location, subject=True)
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
@@ -221,9 +215,7 @@ def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
-            raise StorageError(
-                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
-                "the table cannot be rolled back. Nothing was changed. Move the folder to where the link is.",
-                path=f"{storage.location}/{folder}",
-                table=storage.location,
-            )
+            cure = "Move the folder to where the link is."
+            why = "nothing is deleted through links, so the table cannot be rolled back."
+            text = f"{storage.location}: the folder {folder} is a symbolic link, and {why} Nothing was changed. {cure}"
+            raise StorageError(text, path=f"{storage.location}/{folder}", table=storage.location)

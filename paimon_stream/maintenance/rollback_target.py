@@ -53,9 +53,8 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
             if pin.snapshot is not None and pin.snapshot.id == target:
                 return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
-    raise NotFound(
-        f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones.", target=target
-    ).of_table(storage.location, subject=True)
+    text = f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones."
+    raise NotFound(text, target=target).of_table(storage.location, subject=True)
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
@@ -105,11 +104,9 @@ def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> in
     try:
         return put_pin(storage, path, target.snapshot)
     except NoSpace as full:
-        raise NoSpace(
-            f"{full.message} The interrupted rollback was given up, so that space can be freed: "
-            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again.",
-            **full.context,
-        ) from None
+        cure = "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
+        text = f"{full.message} The interrupted rollback was given up, so that space can be freed: {cure}"
+        raise NoSpace(text, **full.context) from None
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
@@ -122,11 +119,9 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
             return
         runtime.clock.sleep(_WAIT_SECONDS)
         expiring = notes.youngest_from(snapshot_id, now_millis)
-    raise CommitContended(
-        f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes, so the "
-        f"rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes.",
-        snapshot=snapshot_id,
-    ).of_table(storage.location)
+    why = f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes"
+    refused = f"the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes."
+    raise CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(storage.location)
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
@@ -135,11 +130,10 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: i
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        raise CommitContended(
-            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {target.snapshot.id}, so the "
-            "rollback to it was not begun. Nothing was changed. Run expire_snapshots, then roll back again.",
-            snapshot=target.snapshot.id,
-        ).of_table(snapshots.location)
+        kept, cure = target.snapshot.id, "Nothing was changed. Run expire_snapshots, then roll back again."
+        why = f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}"
+        text = f"{why}, so the rollback to it was not begun. {cure}"
+        raise CommitContended(text, snapshot=kept).of_table(snapshots.location)
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
@@ -177,19 +171,15 @@ def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: 
         cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
         if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
-        raise NotFound(
-            f"snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: {why} Nothing was changed. "
-            f"{cure}",
-            snapshot=wanted.id,
-        ).of_table(table.location) from None
+        refused = f"the table cannot be rolled back to it: {why} Nothing was changed. {cure}"
+        text = f"snapshot {wanted.id} {why_not}, so {refused}"
+        raise NotFound(text, snapshot=wanted.id).of_table(table.location) from None
 
 
 def _withdraw(storage: Storage, path: str) -> None:
     try:
         storage.delete(path)
     except StorageError as why:
-        text = (
-            "%s: the pin %s of a rollback that was not begun could not be removed. Roll back with take_over "
-            "to remove it. %s"
-        )
+        cure = "Roll back with take_over to remove it. %s"
+        text = f"%s: the pin %s of a rollback that was not begun could not be removed. {cure}"
         _LOG.warning(text, storage.location, path, why)

@@ -79,9 +79,8 @@ def create_tag(
     # Only earlier tags count: another new one may be removed again like this one.
     kept_by = _tags_of(used, snapshot, known)
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
-        raise AlreadyExists(
-            f"already has a tag {name!r}. Take another name, or delete that tag.", path=tag_path(name)
-        ).of_table(used.location, subject=True)
+        text = f"already has a tag {name!r}. Take another name, or delete that tag."
+        raise AlreadyExists(text, path=tag_path(name)).of_table(used.location, subject=True)
     if not snapshots.stands(snapshot):
         refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
         if refused is not None:
@@ -104,10 +103,8 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         return TagReport(location=used.location, tag=name, found=False)
     if isinstance(tag, FormatError):
         used.delete(tag_path(name))
-        text = (
-            "%s: only the file of tag %r was deleted, because it could not be read. The data files that only "
-            "it kept stay until remove_orphan_files removes them."
-        )
+        cure = "The data files that only it kept stay until remove_orphan_files removes them."
+        text = f"%s: only the file of tag %r was deleted, because it could not be read. {cure}"
         _LOG.warning(text, used.location, name)
         return TagReport(location=used.location, tag=name, unreadable=True)
     refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
@@ -131,8 +128,6 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     over = []
     for name in tag_names(used):
-        if is_pin(name):
-            continue
         try:
             data = used.read(tag_path(name), MOST_JSON)
             decode_snapshot(data, tag_path(name))
@@ -146,14 +141,13 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
-    names = (name for name in tag_names(storage) if not is_pin(name))
-    found = ((name, read_tag(storage, tag_path(name))) for name in names)
+    found = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
     return {name: snapshot for name, snapshot in found if snapshot is not None}  # None: deleted meanwhile
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
     """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises `StorageError`."""
-    if is_pin(name) or name not in tag_names(storage):
+    if name not in tag_names(storage):
         return None
     try:
         return read_tag(storage, tag_path(name))
@@ -175,24 +169,17 @@ def tagged_until(data: bytes) -> dt.datetime | None:
         return None  # in doubt it stays
 
 
-# -- within -------------------------------------------------------------------------------------------
-
-
 def _check_name(name: str, location: str, *, new: bool) -> None:
     """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too long."""
     wrong = wrong_with(tag_path(name).partition("/")[2])
     if not name.strip():
         why = "the name of a tag is blank. Nothing was changed. Give a name."
     elif is_pin(name):
-        why = (
-            f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those of "
-            "rollbacks. Nothing was changed. Take another name."
-        )
+        cure = "Nothing was changed. Take another name."
+        why = f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those of rollbacks. {cure}"
     elif wrong is not None and (new or "/" in name or "\0" in name):
-        why = (
-            f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. Nothing was "
-            "changed. Take another name."
-        )
+        cure = "Nothing was changed. Take another name."
+        why = f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. {cure}"
     else:
         return
     raise InvalidOption(why, option="name", value=name).of_table(location)
@@ -214,11 +201,8 @@ def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
 
 
 def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
-    return NotFound(
-        f"Snapshot {snapshot_id} of {storage.location} {why}. Nothing was tagged. Take one that exists.",
-        table=storage.location,
-        snapshot=snapshot_id,
-    )
+    text = f"Snapshot {snapshot_id} of {storage.location} {why}. Nothing was tagged. Take one that exists."
+    return NotFound(text, table=storage.location, snapshot=snapshot_id)
 
 
 def _why_not_whole(
@@ -231,11 +215,9 @@ def _why_not_whole(
         return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
-        return NotFound(
-            f"an expiry is in progress or was interrupted, and only tags keep snapshot {snapshot.id}. Nothing was "
-            "tagged. Run expire_snapshots, then create the tag again.",
-            snapshot=snapshot.id,
-        ).of_table(storage.location)
+        cure = "Nothing was tagged. Run expire_snapshots, then create the tag again."
+        text = f"an expiry is in progress or was interrupted, and only tags keep snapshot {snapshot.id}. {cure}"
+        return NotFound(text, snapshot=snapshot.id).of_table(storage.location)
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):

@@ -22,14 +22,7 @@ from paimon_stream.maintenance import verify_history
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import (
-    check_hash_index,
-    check_index,
-    check_levels,
-    check_live_keys,
-    check_row_ids,
-    check_statistics,
-)
+from paimon_stream.maintenance.verify_newest import check_hash_index, check_index, check_newest, check_statistics
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
@@ -64,20 +57,12 @@ def verify(
     verify_history.check_journals(table, roots, found)
     inventory = Inventory(used)
     found.checked["files"] = inventory.take(table.layout, progress)
-    shelf = Shelf(
-        table=table,
-        found=found,
-        inventory=inventory,
-        schema_ids=schema_ids,
-        rng=(runtime or system()).rng,
-        sample=sample,
-    )
+    rng = (runtime or system()).rng
+    shelf = Shelf(table=table, found=found, inventory=inventory, schema_ids=schema_ids, rng=rng, sample=sample)
     history = _HistoryCheck(shelf=shelf)
     live = history.check(roots, progress)
     history.check_changelogs()
-    check_levels(table, found)
-    check_live_keys(table, sample, found)
-    check_row_ids(table, found)
+    check_newest(table, sample, found)
     if live is not None and sample:
         check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
@@ -186,8 +171,6 @@ class _HistoryCheck:
         self._check_live(root, after.live)
         return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
-    # -- lists ------------------------------------------------------------------------------------
-
     def _list(self, root: verify_history.Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
@@ -214,8 +197,6 @@ class _HistoryCheck:
                 self.found.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
         whole = [one for one in found if one is not None]
         return whole if len(whole) == len(found) else None
-
-    # -- what a snapshot says ---------------------------------------------------------------------
 
     def _check_counts(self, root: verify_history.Root, base: Sequence[Facts], delta: Sequence[Facts]) -> None:
         snapshot = root.snapshot
@@ -245,8 +226,6 @@ class _HistoryCheck:
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
         self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)])))
 
-    # -- what the files are -----------------------------------------------------------------------
-
     def _check_merge(self, root: verify_history.Root, state: _State | None, base: Sequence[Facts]) -> None:
         """Checks that merging manifests changed no live file."""
         if state is None:
@@ -254,10 +233,8 @@ class _HistoryCheck:
         merged = replay([(one.ids, one.signs) for one in base]).live
         if not np.array_equal(merged, state.live):
             lost, gained = len(np.setdiff1d(state.live, merged)), len(np.setdiff1d(merged, state.live))
-            text = (
-                f"Manifests were merged between the snapshot before and {root.name}, and {lost} live files "
-                f"were lost and {gained} gained by that."
-            )
+            what = f"{lost} live files were lost and {gained} gained by that"
+            text = f"Manifests were merged between the snapshot before and {root.name}, and {what}."
             cure = "Roll the table back to the snapshot before."
             self.found.error("merge-changed-files", text, root.path, cure)
 

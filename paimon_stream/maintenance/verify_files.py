@@ -130,10 +130,9 @@ class Inventory:
                     paths.append(hash(stat.path))
                     sizes.append(stat.size)
             progress("folders", number + 1, len(folders))
-        found = np.frombuffer(paths, dtype=np.int64) if paths else self._paths
+        found = np.frombuffer(paths, dtype=np.int64)
         order = np.argsort(found)
-        self._paths = found[order]
-        self._sizes = (np.frombuffer(sizes, dtype=np.int64) if sizes else self._sizes)[order]
+        self._paths, self._sizes = found[order], np.frombuffer(sizes, dtype=np.int64)[order]
         return len(found)
 
     def differing(self, paths: Longs, sizes: Longs) -> list[int]:

@@ -10,7 +10,7 @@ from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchem
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
-from paimon_stream.maintenance.consumers import next_snapshot
+from paimon_stream.maintenance.expire import next_snapshot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
@@ -109,18 +109,15 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
         old, new = before.snapshot, after.snapshot
         if new.id != old.id + 1:
             text = f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides."
-            cure = (
-                "They were deleted by hand, an expiry was cut short, or a rollback restored snapshot "
-                f"{old.id} or {new.id} from a tag and was then given up. expire_snapshots removes what is "
-                "below the gap when its time has come. Readers that follow changes stop at the gap."
-            )
+            given_up = f"a rollback restored snapshot {old.id} or {new.id} from a tag and was then given up"
+            later = "expire_snapshots removes what is below the gap when its time has come."
+            cause = f"They were deleted by hand, an expiry was cut short, or {given_up}."
+            cure = f"{cause} {later} Readers that follow changes stop at the gap."
             found.warning("snapshot-gap", text, layout.snapshot_path(old.id + 1), cure)
             continue
         if new.total_record_count != old.total_record_count + new.delta_record_count:
-            text = (
-                f"Snapshot {new.id} has {new.total_record_count} records in all, but {old.id} had "
-                f"{old.total_record_count} and {new.delta_record_count} were added."
-            )
+            right = f"{old.id} had {old.total_record_count} and {new.delta_record_count} were added"
+            text = f"Snapshot {new.id} has {new.total_record_count} records in all, but {right}."
             found.error("record-count-line", text, after.path, "Counts of this table cannot be trusted.")
         if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
             text = f"The watermark of snapshot {new.id} is below that of {old.id}."
@@ -148,10 +145,8 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
         streams.add(user)
         key = (user, number, one.commit_kind.value)
         if key in published and one.commit_kind.value == "APPEND":
-            text = (
-                f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
-                f"{one.id}: its rows may be there twice."
-            )
+            twice = f"was published twice, as snapshots {published[key]} and {one.id}"
+            text = f"Commit {number} of user {user!r} {twice}: its rows may be there twice."
             cure = "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
             found.error("identifier-repeated", text, root.path, cure)
         published[key] = one.id
@@ -165,10 +160,9 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
             found.info("identifier-gap", text, root.path, cure)
         last[user] = max(number, last.get(user, number))
     for user in sorted(batch.keys() & streams):
-        text = (
-            f"Snapshot {batch[user].snapshot.id} has the identifier of batch commits under the stream user "
-            f"{user!r}: engines that ask for the last commit of that user skip all that follow."
-        )
+        harm = "engines that ask for the last commit of that user skip all that follow"
+        which = f"the identifier of batch commits under the stream user {user!r}"
+        text = f"Snapshot {batch[user].snapshot.id} has {which}: {harm}."
         cure = "Give the stream another commit user, and batch commits a user of their own."
         found.error("batch-identifier-of-stream", text, batch[user].path, cure)
 

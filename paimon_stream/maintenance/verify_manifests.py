@@ -177,10 +177,8 @@ class Shelf:
         """Checks what a manifest list records about a manifest, because readers skip manifests by it."""
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
-            text = (
-                f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; its list says "
-                f"{meta.num_added_files} and {meta.num_deleted_files}."
-            )
+            said = f"its list says {meta.num_added_files} and {meta.num_deleted_files}."
+            text = f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; {said}"
             self.found.error("manifest-counts", text, path, RESTORE)
         outside = self._has_others(meta, {partition for partition, _ in seen.totals})
         if meta.min_bucket is not None and meta.max_bucket is not None and seen.buckets:
@@ -246,9 +244,8 @@ class Shelf:
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
-        occurring: Counter[Any] = Counter()
-        for meta in metas:
-            occurring.update(one.identity for one in self.entries(manifest_path(meta.file_name), wanted))
+        paths = (manifest_path(meta.file_name) for meta in metas)
+        occurring = Counter(one.identity for path in paths for one in self.entries(path, wanted))
         return sorted(
             f"{self.folder(one.partition, one.bucket, one.external_path)}/{one.file_name}"
             for one, times in occurring.items()
@@ -353,8 +350,6 @@ class _Pass:
                 cure = "Overwrite its partition; a writer routed its rows wrongly."
                 found.error("bucket-out-of-range", text, self.manifest, cure)
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
-                text = (
-                    f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and "
-                    f"sequence numbers {low} to {high}, which cannot be."
-                )
+                numbers = f"sequence numbers {low} to {high}, which cannot be."
+                text = f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and {numbers}"
                 found.error("entry-impossible", text, self.manifest, RESTORE)

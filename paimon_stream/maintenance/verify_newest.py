@@ -3,9 +3,10 @@ readers do not merge, ids of row tracking, and what a snapshot names beside its 
 files. What cannot be read is reported by other checks."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Final
 
@@ -36,88 +37,83 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 
-def check_levels(table: Table, found: Findings) -> None:
+def check_newest(table: Table, sample: int, found: Findings) -> None:
+    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `StorageError`."""
+    checks: tuple[Callable[..., None], ...] = (_check_levels, partial(_check_live_keys, sample=sample), _check_row_ids)
+    for check in checks:
+        with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):  # others report it
+            check(table, found)
+
+
+def _check_levels(table: Table, found: Findings) -> None:
     """Warns of buckets whose readers overlook values: their newer level was written before the table's compactions
     looked up older values, and an older level has values of the same keys (semantics.md §6.6). Reads the newest
     manifests again if the table's engine adds up values and its options have changed. Raises `StorageError`."""
-    try:
-        adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
-        if not (adds_up and looks_up(table.options)):
-            return
-        schemas, snapshot = SchemaStore(table.storage), SnapshotStore(table.storage).latest()
-        plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
-        if snapshot is None or not plain:
-            return
-        files = snapshot_files(table, snapshot)
-        keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-        for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):
-            for section in sections(bucket, keys):
-                members = section.files
-                lowest = max(one.file.level for one in members)
-                wrong = [one for one in members if one.file.level < lowest and one.file.schema_id in plain]
-                if wrong:
-                    _report(table, wrong[0], lowest, found)
-                    break
-    except (FormatError, InvalidOption, NotFound, UnsupportedFeature):
+    adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
+    if not (adds_up and looks_up(table.options)):
         return
+    schemas, snapshot = SchemaStore(table.storage), SnapshotStore(table.storage).latest()
+    plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
+    if snapshot is None or not plain:
+        return
+    files = snapshot_files(table, snapshot)
+    keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
+    for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):
+        for section in sections(bucket, keys):
+            members = section.files
+            lowest = max(one.file.level for one in members)
+            wrong = [one for one in members if one.file.level < lowest and one.file.schema_id in plain]
+            if wrong:
+                _report(table, wrong[0], lowest, found)
+                break
 
 
-def check_live_keys(table: Table, sample: int, found: Findings) -> None:
+def _check_live_keys(table: Table, found: Findings, sample: int) -> None:
     """Checks that no key has live rows in two files of a table with a primary key and deletion vectors, because readers
     do not merge its files (table-kinds.md §1.2). Reads the keys of up to `sample` files that may have common ones.
     Raises `StorageError`."""
     if not table.options.value(DELETION_VECTORS) or not table.schema.primary_keys:
         return
-    try:
-        keys = table.schema.trimmed_primary_keys
-        scan = plan_scan(table, columns=keys)
-        scan = replace(scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={}))
-        types = [one.type for one in scan.columns]
-        for bucket in buckets(one for one in scan.files if one.file.level > 0):
-            for section in sections(bucket, types):
-                some = [one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None][:sample]
-                if len(some) < 2:
-                    continue
-                sample -= len(some)
-                rows = sum(one.file.row_count for one in some) - sum(map(len, deleted_rows(scan, some)))
-                merged = section_batches(scan, sections(some, types), keep_deletes=True)
-                more = rows - sum(batch.num_rows for batch in merged)
-                if more:
-                    folder = table.layout.bucket_folder(some[0].partition, some[0].bucket)
-                    text = f"{more:,} keys of {folder} have a row in several files, and readers see each of them."
-                    cure = "Compact the table in full, and let only one job compact it."
-                    found.error("key-twice", text, folder, cure)
-    except (FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):
-        return
+    keys = table.schema.trimmed_primary_keys
+    scan = plan_scan(table, columns=keys)
+    scan = replace(scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={}))
+    types = [one.type for one in scan.columns]
+    for bucket in buckets(one for one in scan.files if one.file.level > 0):
+        for section in sections(bucket, types):
+            some = [one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None][:sample]
+            if len(some) < 2:
+                continue
+            sample -= len(some)
+            rows = sum(one.file.row_count for one in some) - sum(map(len, deleted_rows(scan, some)))
+            merged = section_batches(scan, sections(some, types), keep_deletes=True)
+            more = rows - sum(batch.num_rows for batch in merged)
+            if more:
+                folder = table.layout.bucket_folder(some[0].partition, some[0].bucket)
+                text = f"{more:,} keys of {folder} have a row in several files, and readers see each of them."
+                cure = "Compact the table in full, and let only one job compact it."
+                found.error("key-twice", text, folder, cure)
 
 
 def _report(table: Table, entry: ManifestEntry, lowest: int, found: Findings) -> None:
     folder, one = table.layout.bucket_folder(entry.partition, entry.bucket), entry.file
-    text = (
-        f"File {one.file_name} of level {one.level} in {folder} was compacted under schema {one.schema_id}. "
-        f"Compactions did not look up older values then, and level {lowest} has some in the same range "
-        "of keys. Readers no longer count them."
-    )
-    cure = (
-        "Set changelog-producer, force-lookup and deletion-vectors.enabled back, compact the table in full, "
-        "then set them again. A compaction before that loses the values."
-    )
+    what = f"File {one.file_name} of level {one.level} in {folder} was compacted under schema {one.schema_id}."
+    then = f"Compactions did not look up older values then, and level {lowest} has some in the same range of keys."
+    text = f"{what} {then} Readers no longer count them."
+    back = "Set changelog-producer, force-lookup and deletion-vectors.enabled back"
+    cure = f"{back}, compact the table in full, then set them again. A compaction before that loses the values."
     found.warning("levels-without-lookup", text, f"{folder}/{one.file_name}", cure)
 
 
-def check_row_ids(table: Table, found: Findings) -> None:
+def _check_row_ids(table: Table, found: Findings) -> None:
     """Checks that each file has ids for its rows, no two files have the same, and the next commit gives ids above them
     (table-kinds.md §5.1). Ids that a compaction has written into files are not read. With data evolution, files may
     have the same: they hold other columns of these rows. Raises `StorageError`."""
     if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
         return
-    try:
-        snapshot = SnapshotStore(table.storage).latest()
-        if snapshot is None:
-            return
-        files = [one.file for one in snapshot_files(table, snapshot)]
-    except (FormatError, NotFound, UnsupportedFeature):
+    snapshot = SnapshotStore(table.storage).latest()
+    if snapshot is None:
         return
+    files = [one.file for one in snapshot_files(table, snapshot)]
     end, before = 0, ""
     for one in sorted(files, key=lambda one: one.first_row_id or 0):
         first = one.first_row_id

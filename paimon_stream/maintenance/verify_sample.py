@@ -192,10 +192,8 @@ class _File:
         file = self.entry.file
         low, high = merged(self.bounds.get(SEQUENCE_COLUMN.name, []), SEQUENCE_COLUMN.type)
         if low is not None and not file.min_sequence_number <= low <= high <= file.max_sequence_number:
-            text = (
-                f"{self.path} holds sequence numbers {low} to {high}; its manifest says "
-                f"{file.min_sequence_number} to {file.max_sequence_number}."
-            )
+            said = f"its manifest says {file.min_sequence_number} to {file.max_sequence_number}."
+            text = f"{self.path} holds sequence numbers {low} to {high}; {said}"
             cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
             self.found.error("sequence-range", text, self.path, cure)
 

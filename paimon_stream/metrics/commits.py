@@ -1,18 +1,24 @@
-"""Metrics of commits: Java Paimon's names (group `commit`), and this package's own (semantics.md §14). Durations are
-kept as the newest values with their distribution, as in Java Paimon's histograms."""
+"""What is informed of each batch: functions, the log, and the metrics of commits. These have Java Paimon's names (group
+`commit`), and this package's own (semantics.md §14). Durations are kept as the newest values with their distribution,
+as in Java Paimon's histograms."""
 
+import logging
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
+from paimon_stream.reports import count, size
 from paimon_stream.storage.together import KINDS
+
+_LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 """What a distribution says. `count` counts all values ever added; the other parts describe the window."""
@@ -39,21 +45,16 @@ class Histogram:
 
 
 _LAST: Final = {
-    "lastTableFilesAdded": "files_added",
-    "lastTableFilesDeleted": "files_deleted",
-    "lastTableFilesAppended": "files_appended",
-    "lastTableFilesCommitCompacted": "files_compacted",
+    "lastTableFilesAdded": "files_added", "lastTableFilesDeleted": "files_deleted",
+    "lastTableFilesAppended": "files_appended", "lastTableFilesCommitCompacted": "files_compacted",
     "lastChangelogFilesAppended": "changelog_files_appended",
-    "lastChangelogFileCommitCompacted": "changelog_files_compacted",
-    "lastDeltaRecordsAppended": "records_appended",
+    "lastChangelogFileCommitCompacted": "changelog_files_compacted", "lastDeltaRecordsAppended": "records_appended",
     "lastChangelogRecordsAppended": "changelog_records_appended",
     "lastDeltaRecordsCommitCompacted": "records_compacted",
-    "lastChangelogRecordsCommitCompacted": "changelog_records_compacted",
-    "lastPartitionsWritten": "partitions",
-    "lastBucketsWritten": "buckets",
-    "lastCompactionInputFileSize": "compaction_input_bytes",
+    "lastChangelogRecordsCommitCompacted": "changelog_records_compacted", "lastPartitionsWritten": "partitions",
+    "lastBucketsWritten": "buckets", "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
-}
+}  # fmt: skip
 COUNTERS: Final = (
     "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
     "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
@@ -160,3 +161,65 @@ class CommitMetrics:
             found.update(self._last)
             found.update({name: self._counters[name] for name in COUNTERS})
         return found
+
+
+LOGGER_NAME: Final = "paimon_stream"
+
+Reporter = Callable[[CommitReport], object]
+"""Called once per batch after its commit, in the driver's thread that committed; also for empty and replayed ones."""
+
+_EXTRA: Final = {
+    "table": "location", "user": "user", "batch": "identifier", "outcome": "outcome", "snapshot": "snapshot_id",
+    "attempts": "attempts", "rows": "rows", "files": "files", "bytes": "bytes", "millis": "millis",
+    "reused": "reused", "trips": "trips",
+}  # fmt: skip
+"""The attributes of a record, each with the field of a report that it holds."""
+
+
+def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
+    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the
+    snapshot is already published, and a failure after that must not fail the batch."""
+    for reporter in reporters:
+        try:
+            reporter(report)
+        except Exception:  # noqa: BLE001
+            text = "%s: reporter %r failed on batch %d; the commit is not affected."
+            _LOG.warning(text, report.location, reporter, report.identifier, exc_info=True)
+
+
+def log_report(report: CommitReport) -> None:
+    """Writes one INFO line per batch to the logger `paimon_stream`. The text is for people. Programs read the record's
+    attributes, which are API: `paimon_table`, `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None
+    if there is none), `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases
+    together), `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores `paimon_requests` (by
+    kind) and `paimon_trips`."""
+    logger = logging.getLogger(LOGGER_NAME)
+    if logger.isEnabledFor(logging.INFO):
+        extra = {f"paimon_{name}": getattr(report, field) for name, field in _EXTRA.items()}
+        maps = {"paimon_phases": dict(report.phases), "paimon_requests": dict(report.requests)}
+        logger.info("%s", _line(report), extra={**extra, **maps})
+
+
+def _line(report: CommitReport) -> str:
+    batch = "batch commit" if report.identifier == BATCH_IDENTIFIER else f"batch {report.identifier}"
+    start = f"{report.location}: {batch}"
+    if report.outcome == "empty":
+        text = f"{start} is empty, no snapshot made"
+    elif report.outcome == "already committed":
+        known = report.snapshot_id is not None
+        where = f"as snapshot {report.snapshot_id}" if known else "in a snapshot since expired"
+        text = f"{start} was already committed {where}"
+    else:
+        reused = " (files of an earlier run)" if report.reused else ""
+        what = f"{count(report.rows, 'row')} in {count(report.files, 'file')}{reused}, {size(report.bytes, 'bytes')}"
+        took = f"{count(report.attempts, 'attempt')}, {report.millis:.0f} ms{_sent(report)}"
+        text = f"{start} committed as snapshot {report.snapshot_id}: {what}, {took}"
+    # A table's path or a commit user may contain line breaks; a log line must stay one line.
+    return " ".join(f"{text}, user {report.user}".splitlines())
+
+
+def _sent(report: CommitReport) -> str:
+    if not report.requests:
+        return ""
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.requests.items()))
+    return f" ({count(report.trips, 'round trip')}: {kinds})"

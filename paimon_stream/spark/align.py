@@ -64,13 +64,11 @@ def align(
             cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
         if judge.missing and all(path in judge.missing for path in judge.problems):
             cure = f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
-        raise IncompatibleSchema(
-            f"the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
-            f"written.{_last_change(schema)} Select, rename or cast the columns of the DataFrame to those of the "
-            f"table{cure}.",
-            column=next(iter(judge.problems)),
-            columns=tuple(judge.problems),
-        ).of_table(location)
+        what = f"the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was written."
+        cure = f"Select, rename or cast the columns of the DataFrame to those of the table{cure}."
+        columns = tuple(judge.problems)
+        error = IncompatibleSchema(f"{what}{_last_change(schema)} {cure}", column=columns[0], columns=columns)
+        raise error.of_table(location)
     return Alignment(columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive)
 
 
@@ -113,11 +111,9 @@ class _Judge:
         found: dict[str, str] = {}
         for name in names:
             if self._fold(name) in found:
-                self.problems.setdefault(
-                    inside + name,
-                    f"{whose} has the columns {found[self._fold(name)]!r} and {name!r}, which are one name "
-                    "here (spark.sql.caseSensitive)",
-                )
+                both = f"{found[self._fold(name)]!r} and {name!r}"
+                text = f"{whose} has the columns {both}, which are one name here (spark.sql.caseSensitive)"
+                self.problems.setdefault(inside + name, text)
             found.setdefault(self._fold(name), name)
         return found
 
@@ -159,9 +155,6 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
     if {type(source), type(spark_type(target))} == {st.TimestampType, st.TimestampNTZType}:
         return f"{why}: timestamps with and without time zone are not converted silently, cast it yourself"
     return f"{why}, and a cast could lose values"
-
-
-# -- lazily ---------------------------------------------------------------------------------------
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:

@@ -19,8 +19,7 @@ from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.metrics.commits import CommitMetrics
-from paimon_stream.metrics.log import log_report, report_to_all
+from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, keeps_state, observe_query
@@ -145,13 +144,10 @@ class Runs:
         self.last_error = None
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
+        root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
+        query, run = facts.query_id, facts.run_id
         identity = WriterIdentity(
-            user=user,
-            query_id=facts.query_id,
-            run_id=facts.run_id,
-            checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
-            query_name=facts.name,
-            token=settings.token,
+            user=user, query_id=query, run_id=run, checkpoint=root, query_name=facts.name, token=token
         )
         writer = StreamWriter(
             storage=settings.open_storage(),
@@ -226,11 +222,9 @@ class Runs:
         if not frame.isStreaming:
             raise errors.InvalidOption("PaimonSink.start needs a DataFrame of spark.readStream.", option="df")
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
-            raise errors.InvalidOption(
-                "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "
-                "Without it, the stream would begin again at each start.",
-                option="checkpoint",
-            )
+            cure = "Without it, the stream would begin again at each start."
+            text = f"PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. {cure}"
+            raise errors.InvalidOption(text, option="checkpoint")
         settings = replace(settings, session=frame.sparkSession)
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
@@ -250,12 +244,9 @@ def _taken_batch_id(batch_id: int) -> int:
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
         return number
-    raise errors.InvalidOption(
-        f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
-        "Nothing was written.",
-        option="batch_id",
-        value=batch_id,
-    )
+    cure = "Give the number that Spark passes to foreachBatch, 0 or more. Nothing was written."
+    text = f"The batch id is {batch_id!r}. {cure}"
+    raise errors.InvalidOption(text, option="batch_id", value=batch_id)
 
 
 def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
@@ -263,12 +254,9 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)
-    return Batch(
-        batch_id=batch_id,
-        offsets_hash=checkpoint.offsets_hash(batch_id),
-        watermark=checkpoint.watermark(batch_id),
-        previous_done_millis=checkpoint.done_millis(batch_id - 1),
-    )
+    offsets, watermark = checkpoint.offsets_hash(batch_id), checkpoint.watermark(batch_id)
+    done = checkpoint.done_millis(batch_id - 1)
+    return Batch(batch_id=batch_id, offsets_hash=offsets, watermark=watermark, previous_done_millis=done)
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
@@ -286,18 +274,11 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
         trouble = "upserts: rows that the result no longer has would stay in the table"
     else:
         trouble = "appends: rows that the query updates later would be in the table again and again"
-    other = (
-        ", or give the sink mode='complete', which replaces the table with each batch"
-        if facts.output_mode == "complete"
-        else ""
-    )
-    raise errors.UnsupportedFeature(
-        f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. "
-        f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}.",
-        table=settings.location,
-        option="mode",
-        value=facts.output_mode,
-    )
+    instead = ", or give the sink mode='complete', which replaces the table with each batch"
+    other = instead if facts.output_mode == "complete" else ""
+    cure = f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}."
+    text = f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. {cure}"
+    raise errors.UnsupportedFeature(text, table=settings.location, option="mode", value=facts.output_mode)
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
@@ -318,12 +299,9 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
     if isinstance(error, Exception):
         return error
     # Spark waits forever for a function that ends with anything else.
-    return errors.WriteInterrupted(
-        f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing half-written "
-        "is visible. When the query is restarted, it replays the batch.",
-        table=location,
-        batch=batch_id,
-    )
+    cure = "Nothing half-written is visible. When the query is restarted, it replays the batch."
+    text = f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. {cure}"
+    return errors.WriteInterrupted(text, table=location, batch=batch_id)
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
@@ -334,7 +312,6 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
         where = "" if known else f"Batch {batch_id} of {location}: "
         return f"{type(error).__name__}: {where}{message}"
     first = next(iter(str(error).splitlines()), "")
-    return (
-        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function of the "
-        f"user's: {first} Nothing of it is visible. When the query is restarted, it writes the batch again."
-    )
+    where = f"Batch {batch_id} of {location} failed in Spark or in a function of the user's"
+    then = "Nothing of it is visible. When the query is restarted, it writes the batch again."
+    return f"{type(error).__name__}: {where}: {first} {then}"

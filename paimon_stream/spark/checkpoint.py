@@ -16,7 +16,7 @@ from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
-from paimon_stream.storage.store_sources import options_for
+from paimon_stream.storage.store_sources import SparkOptions, options_for
 from paimon_stream.storage.uri import open_folder
 
 _LOG = logging.getLogger(__name__)
@@ -187,9 +187,7 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    location: str,
-    storage_options: Mapping[str, str] | None = None,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    location: str, storage_options: Mapping[str, str] | None = None, spark: SparkOptions | None = None
 ) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded. `root` is the
     absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are those of the
@@ -206,7 +204,7 @@ def open_checkpoint(
     return Checkpoint(root=root, storage=LocalStorage(root))
 
 
-def _store(location: str, options: Mapping[str, str], spark: Callable[[], Mapping[str, str]] | None) -> Storage | None:
+def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:
     """The object store of a checkpoint; None if it cannot be read, so that later batches do not wait for it."""
     try:
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)

@@ -23,7 +23,7 @@ from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.metrics.log import log_report
+from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
 from paimon_stream.spark.batch import Runs, batch_of

@@ -72,12 +72,10 @@ def check_checkpoint(given: Checkpoint | None, query_id: str | None) -> None:
     """Raises `InvalidOption` if the checkpoint provably belongs to another query."""
     theirs = None if given is None else given.query_id()
     if given is not None and None not in (theirs, query_id) and theirs != query_id:
-        raise InvalidOption(
-            f"The sink was given checkpoint {given.root}, which is of query {theirs}, but it is used in "
-            f"query {query_id}. Give the checkpointLocation of the query itself, or no checkpoint.",
-            option="checkpoint",
-            query=query_id,
-        )
+        what = f"The sink was given checkpoint {given.root}, which is of query {theirs}"
+        cure = "Give the checkpointLocation of the query itself, or no checkpoint."
+        text = f"{what}, but it is used in query {query_id}. {cure}"
+        raise InvalidOption(text, option="checkpoint", query=query_id)
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
@@ -124,13 +122,9 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
         execution = execution_of(frame, query_id)
         if execution is None:
             return facts
-        return replace(
-            facts,
-            run_id=str(execution.runId().toString()),
-            name=execution.name() or None,
-            output_mode=str(execution.outputMode().toString()).lower(),
-            checkpoint=opened(str(execution.resolvedCheckpointRoot())),
-        )
+        run_id, mode = str(execution.runId().toString()), str(execution.outputMode().toString()).lower()
+        name, root = execution.name() or None, opened(str(execution.resolvedCheckpointRoot()))
+        return replace(facts, run_id=run_id, name=name, output_mode=mode, checkpoint=root)
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts

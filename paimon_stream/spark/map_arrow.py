@@ -80,9 +80,7 @@ def row_bytes(fields: Sequence[DataField]) -> Column:
 
 
 def _varies(type_: DataType) -> bool:
-    if type_.root is TypeRoot.ROW:
-        return any(_varies(one.type) for one in type_.fields)
-    return _width(type_) is None
+    return any(_varies(one.type) for one in type_.fields) if type_.root is TypeRoot.ROW else _width(type_) is None
 
 
 def _fixed(type_: DataType) -> int:

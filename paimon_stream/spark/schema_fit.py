@@ -64,13 +64,8 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
 
 
 def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
-    return align(
-        columns,
-        schema,
-        case_sensitive=case_sensitive,
-        location=table.location,
-        missing_are_null=table.options.value(MISSING_COLUMNS) == "null",
-    )
+    may_lack = table.options.value(MISSING_COLUMNS) == "null"
+    return align(columns, schema, case_sensitive=case_sensitive, location=table.location, missing_are_null=may_lack)
 
 
 def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column, ...]]:
@@ -100,13 +95,9 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
 
     def merge(schema: TableSchema) -> TableSchema:
         fixed = {fold(name) for name in fixed_columns(schema)}
-        merged = merge_columns(
-            schema,
-            _members(columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold),
-            kind,
-            location=table.location,
-            time_millis=runtime.clock.now_millis(),
-        )
+        members = _members(columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold)
+        now = runtime.clock.now_millis()
+        merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
         _aligned(columns, table, merged, case_sensitive)
         return merged
 
@@ -137,13 +128,10 @@ def _members(
 
 def _relaxed(type_: DataType) -> DataType:
     """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
-    return replace(
-        type_,
-        nullable=True,
-        key=None if type_.key is None else _relaxed(type_.key).with_nullable(False),
-        element=None if type_.element is None else _relaxed(type_.element),
-        fields=tuple(replace(one, type=_relaxed(one.type)) for one in type_.fields),
-    )
+    key = None if type_.key is None else _relaxed(type_.key).with_nullable(False)
+    element = None if type_.element is None else _relaxed(type_.element)
+    fields = tuple(replace(one, type=_relaxed(one.type)) for one in type_.fields)
+    return replace(type_, nullable=True, key=key, element=element, fields=fields)
 
 
 def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold: Fold) -> DataType:

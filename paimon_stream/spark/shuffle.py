@@ -58,12 +58,8 @@ def check_shuffle(table: Table) -> None:
 
 
 def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
-    return InvalidOption(
-        f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out.",
-        option=opt.SHUFFLE.key,
-        value=choice,
-        table=table.location,
-    )
+    text = f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out."
+    return InvalidOption(text, option=opt.SHUFFLE.key, value=choice, table=table.location)
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:

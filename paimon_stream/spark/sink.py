@@ -67,14 +67,11 @@ class SinkSettings:
     def check_mode(self, table: Table) -> None:
         """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can replace another."""
         if self.mode == "update" and not table.schema.primary_keys:
-            raise UnsupportedFeature(
-                f"mode='update' needs a primary key, by which a row replaces an earlier one, and {table.location} has "
-                "none: each update would add a row. Use mode='complete', which replaces the table each time, "
-                "mode='append' with a watermark, or a table with a primary key.",
-                table=table.location,
-                option="mode",
-                value=self.mode,
-            )
+            why = f"by which a row replaces an earlier one, and {table.location} has none: each update would add a row."
+            others = "mode='append' with a watermark, or a table with a primary key"
+            cure = f"Use mode='complete', which replaces the table each time, {others}."
+            text = f"mode='update' needs a primary key, {why} {cure}"
+            raise UnsupportedFeature(text, table=table.location, option="mode", value=self.mode)
 
     @property
     def overwrites(self) -> bool:
@@ -152,10 +149,8 @@ class PaimonSink:
         catalog: Mapping[str, str] | str | None = None,
     ) -> None:
         if not isinstance(location, str | os.PathLike):
-            raise InvalidOption(
-                f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>.",
-                option="location",
-            )
+            text = f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>."
+            raise InvalidOption(text, option="location")
         location, of_catalog = in_catalog(location, catalog)
         given = opt.Arguments(shown_location(str(location)))
         settings = SinkSettings(

@@ -6,6 +6,7 @@ docs/architecture.md (How the driver writes a small batch)."""
 import ctypes
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -182,17 +183,11 @@ def release_memory(size: int) -> None:
     batch)."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
-        if _TRIM is not None:
-            _TRIM(0)
+        if _trim is not None:
+            _trim(0)
 
 
-def _trim_of_libc() -> Callable[[int], Any] | None:
-    try:
-        found: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim  # only glibc has it
-    except (OSError, AttributeError, TypeError):
-        return None
-    return found
-
-
-_TRIM: Final = _trim_of_libc()
+_trim: Callable[[int], Any] | None = None
 """Runs without Python's global lock."""
+with suppress(OSError, AttributeError, TypeError):
+    _trim = ctypes.CDLL(None).malloc_trim  # only glibc has it

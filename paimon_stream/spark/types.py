@@ -15,22 +15,12 @@ SparkFrame: TypeAlias = DataFrame
 SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
-    TypeRoot.BOOLEAN: st.BooleanType,
-    TypeRoot.TINYINT: st.ByteType,
-    TypeRoot.SMALLINT: st.ShortType,
-    TypeRoot.INT: st.IntegerType,
-    TypeRoot.BIGINT: st.LongType,
-    TypeRoot.FLOAT: st.FloatType,
-    TypeRoot.DOUBLE: st.DoubleType,
-    TypeRoot.CHAR: st.StringType,
-    TypeRoot.VARCHAR: st.StringType,
-    TypeRoot.BINARY: st.BinaryType,
-    TypeRoot.VARBINARY: st.BinaryType,
-    TypeRoot.DATE: st.DateType,
-    TypeRoot.TIME: st.IntegerType,
-    TypeRoot.TIMESTAMP: st.TimestampNTZType,
-    TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
-}
+    TypeRoot.BOOLEAN: st.BooleanType, TypeRoot.TINYINT: st.ByteType, TypeRoot.SMALLINT: st.ShortType,
+    TypeRoot.INT: st.IntegerType, TypeRoot.BIGINT: st.LongType, TypeRoot.FLOAT: st.FloatType,
+    TypeRoot.DOUBLE: st.DoubleType, TypeRoot.CHAR: st.StringType, TypeRoot.VARCHAR: st.StringType,
+    TypeRoot.BINARY: st.BinaryType, TypeRoot.VARBINARY: st.BinaryType, TypeRoot.DATE: st.DateType,
+    TypeRoot.TIME: st.IntegerType, TypeRoot.TIMESTAMP: st.TimestampNTZType, TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
+}  # fmt: skip
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 # The root that a new table gets for each Spark class.
@@ -74,12 +64,9 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
             return DataType(root=TypeRoot.ROW, fields=to_data_fields(type_))
     root = _ROOTS.get(type(type_))
     if root is None:
-        raise UnsupportedFeature(
-            f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not have. "
-            "Convert or drop it.",
-            column=column,
-            type=type_.simpleString(),
-        )
+        cure = "Convert or drop it."
+        text = f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not have. {cure}"
+        raise UnsupportedFeature(text, column=column, type=type_.simpleString())
     return DataType(root=root, precision=6 if root in _TIMESTAMPS else _LENGTHS.get(root, 0))
 
 
@@ -106,9 +93,7 @@ _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.FloatType: (st.DoubleType,),
 }
 _DIGITS: Final[Mapping[type[st.DataType], int]] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 20}
-_TEXT_FROM: Final = (
-    st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType,
-)  # fmt: skip
+_TEXT_FROM: Final = (st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType)
 
 
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
@@ -134,10 +119,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case st.MapType(), st.MapType():
             return can_up_cast(source.keyType, target.keyType) and can_up_cast(source.valueType, target.valueType)
         case st.StructType(), st.StructType():
-            return source.names == target.names and all(
-                can_up_cast(one.dataType, other.dataType)
-                for one, other in zip(source.fields, target.fields, strict=True)
-            )
+            given, wanted = ([one.dataType for one in of.fields] for of in (source, target))
+            return source.names == target.names and all(map(can_up_cast, given, wanted))
     return type(target) in _WIDER.get(type(source), ()) or same_but_nulls(source, target)
 
 

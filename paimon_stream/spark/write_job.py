@@ -5,8 +5,8 @@ that succeeded (spark.md §2)."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -14,10 +14,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from paimon_stream.errors import ConfigError, InvalidData, InvalidOption, PaimonStreamError
+from paimon_stream.compact.remote import UnitTask
+from paimon_stream.compact.units import Unit
+from paimon_stream.errors import ConfigError, InvalidData, InvalidOption, PaimonStreamError, WriteInterrupted
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET
+from paimon_stream.runtime import system
 from paimon_stream.spark.align import fold_of, literal, with_key_defaults
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
@@ -37,6 +40,11 @@ _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
 _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+_LEAST_UNITS: Final = 3
+_LEAST_BYTES: Final = 256 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 32 * 2**20
+_AT_ONCE_IF_SPARK_GROWS: Final = 32
+_GROWS: Final = "spark.dynamicAllocation.enabled"
 
 
 def run_write_job(
@@ -90,12 +98,10 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     except PySparkException as failed:
         if _NOT_SHIPPED not in str(failed):
             raise
-        raise ConfigError(
-            "Spark's executors do not have the package paimon_stream, so nothing was written to "
-            f"{table.location}. Install it in the Python that runs on the executors, or ship it with the "
-            "job, by --py-files or --archives (docs/clusters.md).",
-            table=table.location,
-        ) from failed
+        ship = "or ship it with the job, by --py-files or --archives (docs/clusters.md)"
+        cure = f"Install it in the Python that runs on the executors, {ship}."
+        what = f"Spark's executors do not have the package paimon_stream, so nothing was written to {table.location}."
+        raise ConfigError(f"{what} {cure}", table=table.location) from failed
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table, gathered=gathered)
 
 
@@ -144,13 +150,10 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered:
     twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
     if not twice:
         return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
-    return PaimonStreamError(
-        f"Spark returned more than one result for partitions {twice} of a write to {table.location}, so rows "
-        "would be in the table twice. Nothing was published. Restart the query; if it happens again, turn "
-        "speculation off and report it.",
-        table=table.location,
-        partitions=tuple(twice),
-    )
+    what = f"Spark returned more than one result for partitions {twice} of a write to {table.location}"
+    cure = "Restart the query; if it happens again, turn speculation off and report it."
+    text = f"{what}, so rows would be in the table twice. Nothing was published. {cure}"
+    return PaimonStreamError(text, table=table.location, partitions=tuple(twice))
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
@@ -163,12 +166,10 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
     torn = [bucket for (_, bucket), count in homes.items() if count > 1]
     if not torn:
         return None
-    return PaimonStreamError(
-        f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}, came to more than one "
-        "Spark task. Nothing was published. Report it, with the table's keys.",
-        table=table.location,
-        bucket=torn[0],
-    )
+    torn_ones = f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}"
+    cure = "Nothing was published. Report it, with the table's keys."
+    text = f"{torn_ones}, came to more than one Spark task. {cure}"
+    return PaimonStreamError(text, table=table.location, bucket=torn[0])
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:
@@ -185,9 +186,8 @@ def write_frame(
     and `user` are as for `run_write_job`. Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and
     `run_write_job` raise."""
     if frame.isStreaming:
-        raise InvalidOption(
-            "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read.", option="df"
-        ).of_table(table.location)
+        text = "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read."
+        raise InvalidOption(text, option="df").of_table(table.location)
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
@@ -202,3 +202,59 @@ def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Sca
         if fold(name) not in there:
             frame = frame.withColumn(name, literal(schema.field(name).type, value))
     return frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactTask(WriteTask):
+    """Carries out a unit in Python beside an executor."""
+
+    unit: UnitTask
+
+    def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
+        """Spark's one row says nothing, and is read only because Spark wants it."""
+        for _ in batches:
+            pass
+        return TaskResult(messages=(self.unit(),))
+
+
+class SparkExecutors:
+    """The executors of a session, which compact: an `Elsewhere`. Each unit is a Spark job with one task. So the driver
+    publishes the units that are done, whatever the others do, and Spark tries each one again by itself. Only `at_once`
+    units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most."""
+
+    def __init__(self, session: SparkSession, table: Table) -> None:
+        self._session = session
+        self._table = table
+        self._context = session.sparkContext
+        self._group = f"paimon-stream-compact-{system().ids.uuid()}"
+
+    def at_once(self, units: Sequence[Unit]) -> int:
+        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver is as quick."""
+        return 0 if is_local(self._context.master) or not pays([one.size for one in units]) else self.cores()
+
+    def cores(self) -> int:
+        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than cores."""
+        grows = self._context.getConf().get(_GROWS, "false") == "true"
+        return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+
+    def run(self, task: UnitTask) -> CommitMessage:
+        """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
+        self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
+        work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
+        frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
+        try:
+            return answers_of(frame, self._table).messages[0]
+        except PySparkException as failed:
+            what = "Spark gave up the task that rewrote it, and nothing of it was published."
+            cure = "If an executor ran out of memory, give it more (spark.executor.memoryOverhead)."
+            text = f"{what} {cure} Spark says: {str(failed).strip()[:500]}"
+            raise WriteInterrupted(text, table=self._table.location) from failed
+
+    def cancel(self) -> None:
+        """See `Elsewhere`."""
+        self._context.cancelJobGroup(self._group)
+
+
+def pays(sizes: Sequence[int]) -> bool:
+    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB does."""
+    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)

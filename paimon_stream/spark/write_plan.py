@@ -122,12 +122,9 @@ class WritePlan:
         if most < max(1, largest):
             return None
         usual = min(_power_of_two(max(0, largest - 1)), most)
-        return Share(
-            rows=most,
-            usual=usual,
-            usual_bytes=int(budget * _USUAL_SHARE / usual),
-            other_bytes=int(budget * (1 - _USUAL_SHARE) / (most + 1 - usual)),
-        )
+        usual_bytes = int(budget * _USUAL_SHARE / usual)
+        other_bytes = int(budget * (1 - _USUAL_SHARE) / (most + 1 - usual))
+        return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
     def way_of_tasks(self, table: Table) -> Way:
         """How tasks write the next batch."""

@@ -207,11 +207,9 @@ def read_if_there(read: Callable[..., bytes], *arguments: Any) -> bytes | None:
 def check_size(path: str, size: int, limit: int) -> None:
     """Raises `CorruptMetadata` for a file of more than `limit` bytes."""
     if size > limit:
-        raise CorruptMetadata(
-            f"{path} has {size:,} bytes, so it is not what it should be: files of its kind have at most "
-            f"{limit:,}. It was not read. Restore it from a backup.",
-            path=path,
-        )
+        most = f"files of its kind have at most {limit:,}. It was not read. Restore it from a backup."
+        text = f"{path} has {size:,} bytes, so it is not what it should be: {most}"
+        raise CorruptMetadata(text, path=path)
 
 
 def parents(path: str) -> Iterator[str]:

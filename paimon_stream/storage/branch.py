@@ -138,11 +138,10 @@ def check_is_main(storage: Storage, why: str) -> None:
 def check_branch(name: str, location: str) -> None:
     """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
-        raise InvalidOption(
-            "the name of the branch is not allowed. It is neither empty nor main nor only digits, fits into the name "
-            "of a file, and has no blank and none of / \\ $ ? #. Nothing was changed. Take another name.",
-            option="branch",
-        ).of_table(location)
+        rule = "It is neither empty nor main nor only digits, fits into the name of a file, and has no blank"
+        cure = "and none of / \\ $ ? #. Nothing was changed. Take another name."
+        text = f"the name of the branch is not allowed. {rule} {cure}"
+        raise InvalidOption(text, option="branch").of_table(location)
 
 
 def split_location(location: str) -> tuple[str, str | None]:

@@ -206,11 +206,10 @@ class LocalStorage(Storage):
             raise os_files.translated(refused, full, "create") from None
         if self.unsafe_single_writer:
             return _put_exclusively(full, data)
-        raise NotAtomic(
-            f"Cannot create {full} atomically: this file system has no hard links. Use a location that has "
-            "them, or, if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true.",
-            path=full,
-        ) from None
+        alone = "if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true"
+        cure = f"Use a location that has them, or, {alone}."
+        text = f"Cannot create {full} atomically: this file system has no hard links. {cure}"
+        raise NotAtomic(text, path=full) from None
 
 
 def _without_waiting(full: str, flags: int) -> int:
@@ -304,11 +303,9 @@ def _inner(at: int, folder: str, full: str) -> int:
         return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
     except OSError as failed:
         if failed.errno in NO_SUCH_FILE and stat.S_ISLNK(_mode(at, folder)):
-            raise StorageError(
-                f"Cannot delete {full}: its folder {folder} is a symbolic link, and nothing is deleted "
-                "through links. Delete the file by hand, or move the folder to where the link is.",
-                path=full,
-            ) from None
+            what = f"its folder {folder} is a symbolic link, and nothing is deleted through links"
+            cure = "Delete the file by hand, or move the folder to where the link is."
+            raise StorageError(f"Cannot delete {full}: {what}. {cure}", path=full) from None
         raise
 
 

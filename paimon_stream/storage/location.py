@@ -78,31 +78,21 @@ def store_location(location: str) -> StoreLocation:
     netloc, _, path = rest[2:].partition("/")
     bucket, at, host = netloc.partition("@") if scheme in _AT_ACCOUNT else (netloc, "", "")
     if "@" in (host if at else bucket) or ":" in netloc:
-        raise _invalid(
-            shown,
-            f"A location holds no user, password or port. Give {_example(scheme)}, and credentials and the "
-            "endpoint as storage options",
-        )
+        cure = f"Give {_example(scheme)}, and credentials and the endpoint as storage options"
+        text = f"A location holds no user, password or port. {cure}"
+        raise _invalid(shown, text)
     if re.search("[?#]", rest):
         raise _invalid(shown, "A location holds no query and no '#'. Give credentials as storage options")
     if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
         raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}")
     if bucket.endswith("--x-s3"):
-        raise UnsupportedFeature(
-            f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another bucket.",
-            location=shown,
-        )
+        text = f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another bucket."
+        raise UnsupportedFeature(text, location=shown)
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise _invalid(shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}")
-    return StoreLocation(
-        kind=KIND_OF[scheme],
-        scheme=scheme,
-        shown=shown.rstrip("/"),
-        bucket=bucket,
-        prefix=_checked_key(KIND_OF[scheme], parts, shown),
-        host=host,
-    )
+    kind, prefix = KIND_OF[scheme], _checked_key(KIND_OF[scheme], parts, shown)
+    return StoreLocation(kind=kind, scheme=scheme, shown=shown.rstrip("/"), bucket=bucket, prefix=prefix, host=host)
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
@@ -115,9 +105,8 @@ def _checked_key(kind: str, parts: list[str], shown: str) -> str:
         raise _invalid(repr(shown), "Its path holds characters that cannot be printed. Rename the folder")
     size = len(key.encode())
     if size > _MOST_KEY:
-        raise _invalid(
-            shown, f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one"
-        )
+        text = f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one"
+        raise _invalid(shown, text)
     return key
 
 

@@ -279,10 +279,8 @@ class ObjectStorage(Storage):
             return None
         except errors.PaimonStreamError as unreadable:
             why = unreadable
-        raise errors.Unavailable(
-            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: {why.message}",
-            path=f"{self.settings.location}/{path}",
-        )
+        what = f"Reading the file back failed, so it is unknown whether it was written: {why.message}"
+        raise errors.Unavailable(f"{refused.message} {what}", path=f"{self.settings.location}/{path}")
 
     def _wait(self, attempt: int) -> None:
         """Waits before a repetition: twice as long each time, and up to a half more by chance."""
@@ -311,6 +309,5 @@ def _unknown(verb: str, full: str, why: errors.PaimonStreamError | None) -> erro
     said = () if why is None else (why.context.get("status"), why.context.get("code"))
     what = " ".join(str(part) for part in said if part)
     answer = f" ({what})" if what else ""
-    return errors.Unavailable(
-        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.", path=full
-    )
+    text = f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again."
+    return errors.Unavailable(text, path=full)

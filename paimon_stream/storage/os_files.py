@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import Any, BinaryIO, Final, cast
 
 from paimon_stream.errors import AlreadyExists, NoSpace, NotFound, PermissionDenied, StorageError, Unavailable
@@ -66,9 +65,7 @@ class Output:
         self.stream = io.BufferedWriter(self.raw, _BUFFER_BYTES)
         return cast("BinaryIO", self.stream)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.raw.remove()
             return
@@ -113,11 +110,9 @@ def sync_folder_of(full: str) -> None:
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
-        raise Unavailable(
-            f"Created {full}, but its folder could not be synced ({failed.strerror}); it may be lost if the "
-            "machine stops now. Check the disk.",
-            path=full,
-        ) from None
+        risk = "it may be lost if the machine stops now. Check the disk."
+        text = f"Created {full}, but its folder could not be synced ({failed.strerror}); {risk}"
+        raise Unavailable(text, path=full) from None
 
 
 def _open_new(full: str) -> int:
@@ -159,22 +154,18 @@ def _sync(folder: str) -> None:
 
 # -- errors -------------------------------------------------------------------------------------------
 
+_NO_FOLDER: Final = "{file} is a file, where a folder is needed. Remove that file, or use another location"
+_TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
     errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
-    errno.ENOTDIR: (
-        AlreadyExists,
-        "{file} is a file, where a folder is needed. Remove that file, or use another location",
-    ),
+    errno.ENOTDIR: (AlreadyExists, _NO_FOLDER),
     errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
     errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
     errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
     errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
-    errno.EMFILE: (
-        Unavailable,
-        "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again",
-    ),
+    errno.EMFILE: (Unavailable, _TOO_MANY),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
     errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
     errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),
@@ -207,9 +198,8 @@ def writing(full: str) -> Iterator[None]:
 
 def translated(failed: OSError, full: str, verb: str) -> StorageError:
     """This package's error for an `OSError`. `verb` says what was done to the file, such as "read"."""
-    kind, why = _KINDS.get(
-        failed.errno or 0, (Unavailable, f"{failed.strerror or failed}. Check the disk or mount and try again")
-    )
+    text = f"{failed.strerror or failed}. Check the disk or mount and try again"
+    kind, why = _KINDS.get(failed.errno or 0, (Unavailable, text))
     return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
 
 

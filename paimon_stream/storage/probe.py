@@ -44,13 +44,11 @@ def _probe(storage: Storage, path: str) -> None:
         with suppress(StorageError):  # a hidden file that is left behind is never read
             storage.delete(path)
     if results != [PutResult.CREATED, PutResult.EXISTS] or kept != _FIRST:
-        raise NotAtomic(
-            f"{storage.location} does not create files atomically: {path} could be created twice, so two "
-            "commits could overwrite each other. Use a storage that can. If nobody else ever writes this "
-            "table, a PaimonSink with the option paimon-stream.commit.guard=trust may write it.",
-            path=path,
-            location=storage.location,
-        )
+        harm = f"{path} could be created twice, so two commits could overwrite each other. Use a storage that can."
+        trust = "a PaimonSink with the option paimon-stream.commit.guard=trust may write it"
+        cure = f"If nobody else ever writes this table, {trust}."
+        text = f"{storage.location} does not create files atomically: {harm} {cure}"
+        raise NotAtomic(text, path=path, location=storage.location)
 
 
 def is_unproven(storage: Storage) -> bool:

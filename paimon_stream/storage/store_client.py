@@ -43,14 +43,6 @@ _LASTING: Final = (Handle.CALM, Handle.LARGE)
 
 
 @dataclass(slots=True)
-class _Outage:
-    """A time in which a store fails. Seconds of the clock: when it began, and when the log last said so."""
-
-    since: float
-    said: float
-
-
-@dataclass(slots=True)
 class Client:
     """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the store has
     done what it was asked, so its settings are right. `atomic`: a probe has shown that it creates files atomically."""
@@ -60,7 +52,7 @@ class Client:
     answered: bool = False
     right: bool = False
     atomic: bool = False
-    _outage: _Outage | None = None
+    _outage: tuple[float, float] | None = None  # seconds of the clock: when it began, and when the log last said so
     _handles: dict[Handle, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,11 +107,10 @@ class Client:
         """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that wait."""
         now = runtime.clock.monotonic()
         with self._lock:
-            outage = self._outage
-            if outage is not None and now - outage.said < _SAY_AGAIN_SECONDS:
+            since, said = self._outage or (began, None)
+            if said is not None and now - said < _SAY_AGAIN_SECONDS:
                 return
-            since = began if outage is None else outage.since
-            self._outage = _Outage(since, now)
+            self._outage = since, now
         text = "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s)."
         _LOG.warning(text, why, now - since, self.settings.max_outage_millis // 1000, STORE_MAX_OUTAGE.key)
 
@@ -127,7 +118,7 @@ class Client:
         with self._lock:
             outage, self._outage = self._outage, None
         if outage is not None:
-            took = runtime.clock.monotonic() - outage.since
+            took = runtime.clock.monotonic() - outage[0]
             _LOG.info("%s: the store answers again, after %.0f s.", self.settings.location, took)
 
     def _handle(self, handle: Handle) -> Any:
@@ -158,11 +149,10 @@ def client_of(settings: StoreSettings) -> Client:
     """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that was forked
     after its parent had used a store, and `MissingExtra`."""
     if _USED_BY_PARENT:
-        raise ConfigError(
-            f"This process was forked after object stores were used in its parent, so {settings.location} "
-            "cannot be used here. Start the process by 'spawn', or fork before a table is opened.",
-            location=settings.location,
-        )
+        why = f"so {settings.location} cannot be used here"
+        cure = "Start the process by 'spawn', or fork before a table is opened."
+        text = f"This process was forked after object stores were used in its parent, {why}. {cure}"
+        raise ConfigError(text, location=settings.location)
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     if client is None:

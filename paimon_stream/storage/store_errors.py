@@ -7,6 +7,7 @@ never a URL, headers, a body or a setting, because those may hold secrets."""
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from paimon_stream import errors
@@ -35,42 +36,29 @@ class _Rule(NamedTuple):
     cure: str
 
 
+_denied = partial(_Rule, errors.PermissionDenied)
+_wrong = partial(_Rule, errors.InvalidOption)
+_down = partial(_Rule, errors.Unavailable)
 _ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
-_DENIED: Final = _Rule(errors.PermissionDenied, "permission denied", _ALLOW)
-_REFUSED: Final = _Rule(errors.InvalidOption, "the store refuses it", "Check the endpoint and the storage options")
-_BUCKET: Final = _Rule(
-    errors.InvalidOption, "there is no such bucket or container", "Create it, or correct the location or the endpoint"
-)
-_REGION: Final = _Rule(
-    errors.PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint"
-)
-_EXPIRED: Final = _Rule(
-    errors.PermissionDenied,
-    "the credentials have expired",
-    "Give new ones, or a source of credentials that renews them (a profile or a role)",
-)
-_KEY: Final = _Rule(
-    errors.PermissionDenied, "the store does not know these credentials", "Correct the key and its secret"
-)
+_DENIED: Final = _denied("permission denied", _ALLOW)
+_REFUSED: Final = _wrong("the store refuses it", "Check the endpoint and the storage options")
+_BUCKET: Final = _wrong("there is no such bucket or container", "Create it, or correct the location or the endpoint")
+_REGION: Final = _denied("the bucket is in another region", "Give the bucket's region, or its endpoint")
+_RENEW: Final = "Give new ones, or a source of credentials that renews them (a profile or a role)"
+_EXPIRED: Final = _denied("the credentials have expired", _RENEW)
+_KEY: Final = _denied("the store does not know these credentials", "Correct the key and its secret")
 _FULL: Final = _Rule(errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again")
-_CLOCK: Final = _Rule(
-    errors.PermissionDenied, "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
-)
-_ENCRYPTION: Final = _Rule(
-    errors.PermissionDenied,
-    "the key of the bucket's encryption cannot be used",
-    "Enable the key, and allow these credentials to use it",
-)
-_UNSUPPORTED: Final = _Rule(errors.InvalidOption, "the store does not support the request", "Use a store that does")
-_NO_RANGE: Final = _Rule(errors.InvalidOption, "the store does not serve a range of bytes", "Use a store that does")
-_NO_PATH: Final = _Rule(errors.InvalidOption, "no object can have this name", "Use another name")
-_SLOW: Final = _Rule(errors.Unavailable, "the store failed", "Try again")
+_CLOCK: Final = _denied("the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again")
+_ENABLE: Final = "Enable the key, and allow these credentials to use it"
+_ENCRYPTION: Final = _denied("the key of the bucket's encryption cannot be used", _ENABLE)
+_UNSUPPORTED: Final = _wrong("the store does not support the request", "Use a store that does")
+_NO_RANGE: Final = _wrong("the store does not serve a range of bytes", "Use a store that does")
+_NO_PATH: Final = _wrong("no object can have this name", "Use another name")
+_SLOW: Final = _down("the store failed", "Try again")
 _MISSING: Final = _Rule(errors.NotFound, "there is no such file", "Check the table's location")
-_CONFLICT: Final = _Rule(
-    errors.AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
-)
-
-TIMED_OUT: Final = _Rule(errors.Unavailable, "the store did not answer in time", "Check the network or allow more time")
+_ELSE: Final = "Remove it, or write under another name"
+_CONFLICT: Final = _Rule(errors.AlreadyExists, "it exists already, or is being changed", _ELSE)
+TIMED_OUT: Final = _down("the store did not answer in time", "Check the network or allow more time")
 
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
@@ -86,8 +74,7 @@ _BY_STATUS: Final[dict[int, _Rule]] = {
     **dict.fromkeys((301, 307, 308), _REGION),
     **dict.fromkeys((401, 403), _DENIED),
     **dict.fromkeys((408, 425, 429), _SLOW),
-    409: _CONFLICT,
-    412: _CONFLICT,
+    **dict.fromkeys((409, 412), _CONFLICT),
     416: _NO_RANGE,
     501: _UNSUPPORTED,
     507: _FULL,
@@ -97,15 +84,12 @@ _BY_TEXT: Final = (
     ("non-partial response", _NO_RANGE),
     ("invalid_grant", _KEY),
     ("invalid_client", _KEY),
-    ("BadScheme", _Rule(errors.InvalidOption, "its endpoint has no TLS", "Give an https endpoint, or allow http")),
-    ("InvalidContentType", _Rule(
-        errors.InvalidOption, "its endpoint does not speak TLS", "Give it with http://, or give one that has TLS"
-    )),
-    ("invalid peer certificate", _Rule(
-        errors.Unavailable, "the endpoint's certificate is not trusted", "Give the certificate of its authority"
-    )),
-    ("dns error", _Rule(errors.Unavailable, "its host name is unknown", "Check the endpoint and the region")),
-    ("Connection refused", _Rule(errors.Unavailable, "nothing answers at its endpoint", "Check the endpoint")),
+    ("BadScheme", _wrong("its endpoint has no TLS", "Give an https endpoint, or allow http")),
+    ("InvalidContentType", _wrong("its endpoint does not speak TLS", "Give it with http://, or give one that has TLS")),
+    ("invalid peer certificate",
+     _down("the endpoint's certificate is not trusted", "Give the certificate of its authority")),
+    ("dns error", _down("its host name is unknown", "Check the endpoint and the region")),
+    ("Connection refused", _down("nothing answers at its endpoint", "Check the endpoint")),
     ("kind: Timeout", TIMED_OUT),
 )  # fmt: skip
 _BY_NAME: Final = {
@@ -117,17 +101,12 @@ _BY_NAME: Final = {
     "NotImplementedError": _UNSUPPORTED,
     "InvalidPathError": _NO_PATH,
     "ValueError": _NO_PATH,
-    "PanicException": _Rule(
-        errors.Unavailable, "its answer cannot be understood", "Check that the endpoint speaks the store's protocol"
-    ),
+    "PanicException": _down("its answer cannot be understood", "Check that the endpoint speaks the store's protocol"),
 }
-BROKEN: Final = _Rule(errors.Unavailable, "the connection broke", "Check the network and try again")
-NO_CREDENTIALS: Final = _Rule(
-    errors.PermissionDenied,
-    "no credentials were found, and no role of this machine gives any",
-    "Give credentials in the storage options or the environment",
-)
-NO_ROLE: Final = _Rule(errors.Unavailable, "the role of this machine gives no credentials", "Try again")
+BROKEN: Final = _down("the connection broke", "Check the network and try again")
+_GIVE: Final = "Give credentials in the storage options or the environment"
+NO_CREDENTIALS: Final = _denied("no credentials were found, and no role of this machine gives any", _GIVE)
+NO_ROLE: Final = _down("the role of this machine gives no credentials", "Try again")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>|\(code: ([A-Za-z0-9.]{1,64})\)")
 _ROLE: Final = re.compile(r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]")
@@ -155,12 +134,8 @@ class Failure:
         kind = errors.NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
         what = " ".join(str(part) for part in (self.status, self.code) if part)
         answer = f" ({what})" if what else ""
-        return kind(
-            f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}",
-            path=request.full,
-            status=self.status,
-            code=self.code,
-        )
+        text = f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}"
+        return kind(text, path=request.full, status=self.status, code=self.code)
 
 
 def is_panic(failed: BaseException) -> bool:
@@ -180,9 +155,8 @@ def failure_of(failed: BaseException) -> Failure:
         status, code = int(code), None
     if _ROLE.search(text):
         return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
-    return Failure(
-        rule=_rule(status, code, text, type(failed).__name__), status=status, code=code, answered=status is not None
-    )
+    rule = _rule(status, code, text, type(failed).__name__)
+    return Failure(rule=rule, status=status, code=code, answered=status is not None)
 
 
 def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -37,9 +36,7 @@ class Upload(io.RawIOBase):
         self._held = bytearray()  # what was not sent yet
         self._size = 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if error is not None:
             self._held.clear()
@@ -122,9 +119,8 @@ class _Parts:
         except PaimonStreamError:
             pass
         full = f"{self._store.location}/{self._path}"
-        raise Unavailable(
-            f"It is unknown whether {full} was completed. {why.message} Write it under another name.", path=full
-        ) from None
+        text = f"It is unknown whether {full} was completed. {why.message} Write it under another name."
+        raise Unavailable(text, path=full) from None
 
     def abort(self, error: BaseException) -> None:
         """Removes the parts, as far as possible."""

@@ -24,19 +24,14 @@ _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
 
 _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "s3": (
-        ("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
-        ("AWS_ACCESS_KEY_ID",),
-    ),
-    "gcs": (
-        ("service_account", "service_account_key", "application_credentials"),
-        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
-    ),
-    "azure": (
-        ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
-        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
-    ),
-}
+    "s3": (("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
+           ("AWS_ACCESS_KEY_ID",)),
+    "gcs": (("service_account", "service_account_key", "application_credentials"),
+            ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY")),
+    "azure": (("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
+              ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
+               "AZURE_STORAGE_MASTER_KEY")),
+}  # fmt: skip
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
@@ -80,12 +75,9 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     if settings.kind == "s3":
         _complete_s3(settings, config, provider)
     if settings.kind == "azure" and not (config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ):
-        raise InvalidOption(
-            f"{settings.location} names no storage account. Give the option 'azure.account-name', or "
-            "abfss://container@account.dfs.core.windows.net/path.",
-            location=settings.location,
-            option="azure.account-name",
-        )
+        cure = "Give the option 'azure.account-name', or abfss://container@account.dfs.core.windows.net/path."
+        text = f"{settings.location} names no storage account. {cure}"
+        raise InvalidOption(text, location=settings.location, option="azure.account-name")
     retry = {
         "max_retries": max_retries,
         "retry_timeout": timedelta(seconds=seconds),
@@ -111,18 +103,13 @@ def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: E
     if unknown:
         every = (*config, *settings.client)
         names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(every)
-        return UnsupportedFeature(
-            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. Install a later "
-            "one, or leave the option out.",
-            location=settings.location,
-            options=tuple(names),
-        )
-    return InvalidOption(
-        f"{settings.location}: obstore refuses the values of the storage options {', '.join(sorted(config))} "
-        f"({type(refused).__name__}). Check keys, tokens and files for missing characters.",
-        location=settings.location,
-        options=tuple(sorted(config)),
-    )
+        cure = "Install a later one, or leave the option out."
+        text = f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
+        return UnsupportedFeature(text, location=settings.location, options=tuple(names))
+    given = tuple(sorted(config))
+    which = f"the values of the storage options {', '.join(given)} ({type(refused).__name__})"
+    text = f"{settings.location}: obstore refuses {which}. Check keys, tokens and files for missing characters."
+    return InvalidOption(text, location=settings.location, options=given)
 
 
 def _check_environment(settings: StoreSettings) -> None:
@@ -133,15 +120,9 @@ def _check_environment(settings: StoreSettings) -> None:
     if given and found and not settings.config.keys() & {"access_key_id", "account_key", "token"}:
         own = [name for name in found if os.environ[name] not in settings.config.values()]
         if own:
-            raise InvalidOption(
-                f"{settings.location}: {own[0]} is set in the environment of this process, and obstore would "
-                f"use it instead of {given[0]}. Unset it.",
-                location=settings.location,
-                option=given[0],
-            )
-
-
-# -- credentials ----------------------------------------------------------------------------------
+            cure = f"obstore would use it instead of {given[0]}. Unset it."
+            text = f"{settings.location}: {own[0]} is set in the environment of this process, and {cure}"
+            raise InvalidOption(text, location=settings.location, option=given[0])
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
@@ -229,15 +210,10 @@ def _tried(provider: _Boto3) -> _Boto3:
     except Exception as failed:  # noqa: BLE001 - botocore has many errors, and their texts hold values
         wanted = f"profile {provider.profile!r}" if provider.profile else "the given key"
         wanted = f"the role by {wanted}" if provider.role else wanted
-        raise PermissionDenied(
-            f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). Try "
-            "'aws sts get-caller-identity' with it on this machine, and log in again if it fails.",
-            path=provider.location,
-        ) from None
+        cure = "Try 'aws sts get-caller-identity' with it on this machine, and log in again if it fails."
+        text = f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). {cure}"
+        raise PermissionDenied(text, path=provider.location) from None
     return provider
-
-
-# -- S3 -------------------------------------------------------------------------------------------
 
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:

@@ -64,9 +64,6 @@ def apply_rules(place: StoreLocation, values: StoreValues, *, allow_http: bool, 
     return made
 
 
-# -- all stores -----------------------------------------------------------------------------------
-
-
 def _client(values: StoreValues, made: Rules) -> None:
     made.client |= values.of("proxy_url", "proxy_excludes")
     if not values.has("proxy_url") and values.has("proxy_host"):
@@ -113,11 +110,9 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
 def _check_tls(values: StoreValues, key: str, url: str, made: Rules, *, allow_http: bool) -> None:
     if url.startswith("http://"):
         if not (allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
-            raise values.wrong(
-                key,
-                "has no TLS: rows and tokens would go over the network in the clear. Give https://…, or set "
-                "paimon-stream.store.allow-http to true.",
-            )
+            cure = "Give https://…, or set paimon-stream.store.allow-http to true."
+            text = f"has no TLS: rows and tokens would go over the network in the clear. {cure}"
+            raise values.wrong(key, text)
         made.client["allow_http"] = True
 
 
@@ -128,9 +123,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-# -- S3 -------------------------------------------------------------------------------------------
-
-
 def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
     url = _url(values, "endpoint", made, allow_http=allow_http, tls=values.switch("ssl") is not False)
     region, path_style = values.text("region"), values.switch("path_style")
@@ -138,11 +130,8 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_h
         url = None  # Hadoop's word for AWS as a whole
     if place.scheme == "oss":
         if url is None:
-            raise InvalidOption(
-                f"{place.shown} needs the storage option 'fs.oss.endpoint', such as oss-cn-hangzhou.aliyuncs.com.",
-                option="fs.oss.endpoint",
-                location=place.shown,
-            )
+            text = f"{place.shown} needs the storage option 'fs.oss.endpoint', such as oss-cn-hangzhou.aliyuncs.com."
+            raise InvalidOption(text, option="fs.oss.endpoint", location=place.shown)
         url = re.sub(r"://(oss-)", r"://s3.\1", url)
         found = re.search(r"oss-([a-z0-9-]+?)(-internal)?\.aliyuncs\.com", url)
         region = region or (found[1] if found else None)
@@ -210,9 +199,8 @@ def _s3_encryption(values: StoreValues, made: Rules) -> None:
         return
     kind = _ENCRYPTION.get(word.lower())
     if kind is None:
-        raise values.unsupported(
-            "server_side_encryption", "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here."
-        )
+        text = "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here."
+        raise values.unsupported("server_side_encryption", text)
     made.config["aws_server_side_encryption"] = kind
     if key is not None and kind == "AES256":
         raise values.wrong("encryption_key", "has no meaning with SSE-S3. Give SSE-KMS or SSE-C.")
@@ -228,13 +216,9 @@ def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown one."""
     names = {re.split("[.$]", one)[-1] for one in re.split(r"[\s,]+", values.text(key) or "") if one}
     if names - known:
-        raise values.unsupported(
-            key, "names a class of Java whose way is not known here. Give keys, a profile or a role."
-        )
+        text = "names a class of Java whose way is not known here. Give keys, a profile or a role."
+        raise values.unsupported(key, text)
     return names
-
-
-# -- Google ---------------------------------------------------------------------------------------
 
 
 def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
@@ -256,9 +240,6 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
     url = _url(values, "base_url", made, allow_http=allow_http)
     if url is not None:
         made.config["base_url"] = url
-
-
-# -- Azure ----------------------------------------------------------------------------------------
 
 
 def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption
@@ -28,11 +28,15 @@ _SHORT: Final = {one.key.rpartition(".")[2].replace("-", "."): one for one in _O
 """The names of delta-rs, folded, such as `connect.timeout`."""
 
 
+SparkOptions: TypeAlias = Callable[[], Mapping[str, str]]
+"""Reads Spark's Hadoop configuration, if there is a session."""
+
+
 def settings_of(
     place: StoreLocation,
     options: Mapping[str, str],
     *,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    spark: SparkOptions | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
     """The settings of the store that holds `place`. Each of the storage `options` must be known; of `spark`, Spark's
@@ -97,11 +101,8 @@ def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[opt.Opti
         if name.lower() in _OUR_NAMES:
             ours[name.lower()] = value
         elif name.lower().startswith(opt.SINK_PREFIX):
-            raise InvalidOption(
-                f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}",
-                location=place.shown,
-                options=(name,),
-            )
+            text = f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}"
+            raise InvalidOption(text, location=place.shown, options=(name,))
         elif short is not None:
             ours.setdefault(short.key, value)
         else:

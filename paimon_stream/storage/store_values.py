@@ -127,9 +127,8 @@ def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: St
     word = value.strip().lower()
     word = {"1": "true", "0": "false"}.get(word, word)
     if word not in ("true", "false"):
-        raise InvalidOption(
-            f"{place.shown}: storage option {name!r} is neither true nor false.", option=name, location=place.shown
-        )
+        text = f"{place.shown}: storage option {name!r} is neither true nor false."
+        raise InvalidOption(text, option=name, location=place.shown)
     return ("false" if word == "true" else "true") if inverse else word
 
 
@@ -138,9 +137,8 @@ def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: st
     to ask for something, for which there is a `why`; the others are Spark's own affair."""
     if why is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
-        raise UnsupportedFeature(
-            f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}", option=name, location=place.shown
-        )
+        text = f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}"
+        raise UnsupportedFeature(text, option=name, location=place.shown)
     if source.name != CALL:
         return
     if is_of_another(place.kind, name):
@@ -149,6 +147,5 @@ def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: st
         why = "It is for another kind of store."
     else:
         why = did_you_mean(name, recommended_names(place.kind))
-    raise InvalidOption(
-        f"Unknown storage option for {place.shown}: {name!r}. {why}".rstrip(), location=place.shown, options=(name,)
-    )
+    text = f"Unknown storage option for {place.shown}: {name!r}. {why}"
+    raise InvalidOption(text.rstrip(), location=place.shown, options=(name,))

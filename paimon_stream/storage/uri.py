@@ -1,8 +1,9 @@
 """Turns a location, as a user writes it, into a `Storage`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
@@ -14,14 +15,13 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.store_sources import settings_of
+from paimon_stream.storage.store_sources import SparkOptions, settings_of
+
+Location: TypeAlias = str | PathLike[str]
 
 
 def open_storage(
-    location: str | PathLike[str],
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
 ) -> Storage:
     """The storage of the table at a location, as `open_folder` opens it, or of one of the table's branches: the
     location then ends in `$branch_<name>`. Raises the same errors."""
@@ -35,10 +35,7 @@ def open_storage(
 
 
 def open_folder(
-    location: str | PathLike[str],
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: Callable[[], Mapping[str, str]] | None = None,
+    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
 ) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
     folder in an object store. Nothing is asked of a store yet.
@@ -59,10 +56,8 @@ def open_folder(
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
     if location.startswith("~"):
-        raise InvalidOption(
-            f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full.",
-            location=location,
-        )
+        text = f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full."
+        raise InvalidOption(text, location=location)
     given = Arguments(shown_location(location))
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
     scheme = scheme_of(location)
@@ -83,11 +78,8 @@ def open_folder(
         if not name:
             raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
         return MemoryStorage(name, root=root.strip("/"))
-    raise UnsupportedFeature(
-        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}.",
-        location=shown_location(location),
-        scheme=scheme,
-    )
+    text = f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}."
+    raise UnsupportedFeature(text, location=shown_location(location), scheme=scheme)
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
@@ -108,10 +100,8 @@ def _path_of_file_uri(location: str) -> str:
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
         if host not in ("", "localhost"):
-            raise InvalidOption(
-                f"{shown_location(location)} names a host; a file URI has three slashes: file:///path.",
-                location=shown_location(location),
-            )
+            text = f"{shown_location(location)} names a host; a file URI has three slashes: file:///path."
+            raise InvalidOption(text, location=shown_location(location))
         path = slash + path
     path = unquote(path, errors="surrogateescape")
     if not path.startswith("/"):
@@ -124,19 +114,15 @@ def _refuse_other_bytes(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise InvalidOption(
-            f"The table's location is {path!r}, whose bytes are not UTF-8: Arrow cannot open data files "
-            "there. Nothing was changed. Rename the folder, or give another one.",
-            location=ascii(path),
-        ) from None
+        why = "Arrow cannot open data files there. Nothing was changed. Rename the folder, or give another one."
+        text = f"The table's location is {path!r}, whose bytes are not UTF-8: {why}"
+        raise InvalidOption(text, location=ascii(path)) from None
 
 
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        raise InvalidOption(
-            f"Unknown storage options for {shown_location(location)}: {', '.join(unknown)}. "
-            + (f"Known: {', '.join(sorted(known))}." if known else "This storage has none."),
-            location=shown_location(location),
-            options=tuple(unknown),
-        )
+        shown = shown_location(location)
+        there = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
+        text = f"Unknown storage options for {shown}: {', '.join(unknown)}. {there}"
+        raise InvalidOption(text, location=shown, options=tuple(unknown))

@@ -36,7 +36,7 @@ from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.maintenance.consumers import consumers
+from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.tags import tagged_until
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.orc_footer import OrcFooter, plain_bytes

@@ -40,7 +40,7 @@ from paimon_stream.format.snapshot_json import Marks, decode_snapshot, encode_sn
 from paimon_stream.format.stats import decode_stats, partition_bounds, row_order, schema_of_statistics
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
-from paimon_stream.maintenance.consumers import consumers
+from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.tags import read_tags, tagged_until

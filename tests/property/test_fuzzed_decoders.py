@@ -22,7 +22,7 @@ NAMED_LIKE_ONE = re.compile("decode|decompress|deserialize|parse|read|unescape|u
 ALSO = {
     "commit/table_cache.recorded_number", "format/avro_file.blocks_of", "format/parquet_footer.footer_start",
     "format/names.Mentions.hashes", "maintenance/ages.age_of", "maintenance/ages.moment_millis",
-    "maintenance/automatic_tags.TagNames.time_of", "maintenance/consumers.consumers",
+    "maintenance/automatic_tags.TagNames.time_of", "maintenance/expire.consumers",
     "maintenance/expire_partitions.nanos_of", "maintenance/expiring.ExpiringNotes.unfinished",
     "options/option.Options.value", "spark/checkpoint.Checkpoint.offsets_hash", "storage/location.shown_location",
     "storage/location.store_location", "storage/store_errors.failure_of", "storage/store_sources.settings_of",

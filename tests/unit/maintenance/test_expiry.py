@@ -16,8 +16,14 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
-from paimon_stream.maintenance.consumers import consumers, write_consumer
-from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.expire import (
+    ExpireReport,
+    Retention,
+    consumers,
+    expire_snapshots,
+    expiry_is_due,
+    write_consumer,
+)
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until

@@ -12,8 +12,7 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.snapshot_json import encode_snapshot
-from paimon_stream.maintenance.consumers import write_consumer
-from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.expire import expire_snapshots, write_consumer
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to

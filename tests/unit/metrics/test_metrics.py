@@ -13,8 +13,16 @@ from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
-from paimon_stream.metrics.commits import METRICS, PARTS, CommitMetrics, Histogram
-from paimon_stream.metrics.log import LOGGER_NAME, Reporter, log_report, report_to_all
+from paimon_stream.metrics.commits import (
+    LOGGER_NAME,
+    METRICS,
+    PARTS,
+    CommitMetrics,
+    Histogram,
+    Reporter,
+    log_report,
+    report_to_all,
+)  # fmt: skip
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.commits import Bench, data_file
 
