@@ -94,8 +94,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if if_not_exists:
             return cls(load_table(storage))
         raise errors.AlreadyExists(
-            f"There is already a table at {storage.location}. Load it with PaimonTable.load, pass "
-            "if_not_exists=True, or create the new one elsewhere.",
+            f"There is already a table at {storage.location}. Use it, pass if_not_exists=True, "
+            "or create the new one elsewhere.",
             path=storage.location,
             table=storage.location,
         )

@@ -186,16 +186,21 @@ Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code."""
+    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code. `text`,
+    in pieces, stands for both."""
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
     code: int = 0
+    text: Iterable[str] | None = None
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these names."""
-    if as_json:
+    if answer.text is not None:
+        for piece in answer.text:
+            sys.stdout.write("\n".join(map(plain, piece.split("\n"))) if sys.stdout.isatty() else piece)
+    elif as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
