@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "create": ("schema", "Create a table."),
     "alter": ("schema", "Change columns and options."),
     "query": ("snapshots", "List the streams and other writers."),
+    "watch": ("watch", "Show the streams of tables, again and again."),
     "verify": ("orphans", "Check every snapshot, manifest and file."),
     "doctor": ("doctor", "Judge whether a stream can be restarted."),
     "expire": ("snapshots", "Expire old snapshots and delete their files."),

@@ -168,12 +168,10 @@ def table_command(
             *(() if of_warehouse else _OF_TABLES),
             *_SHARED,
         ]
-        return click.Command(
-            called,
-            callback=callback,
-            params=shared,
-            help=f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}",
-        )
+        text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}"
+        made = click.Command(called, callback=callback, params=shared, help=text)
+        made.ask = function  # type: ignore[attr-defined]  # `watch` shows the answers of other commands
+        return made
 
     return make
 

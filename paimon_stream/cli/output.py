@@ -204,7 +204,7 @@ def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None)
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
-        _print(sys.stdout, (line for part in answer.parts for line in _lines(part, width, columns)))
+        _print(sys.stdout, (line for part in answer.parts for line in part_lines(part, width, columns)))
     sys.stdout.flush()
 
 
@@ -213,7 +213,8 @@ def say(text: str) -> None:
     _print(sys.stderr, sentence_lines(f"paimon-stream: {text}", _width(sys.stderr)))
 
 
-def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iterable[Text]:
+def part_lines(part: Part, width: int | None, columns: Sequence[str] | None = None) -> Iterable[Text]:
+    """The lines of a part of an answer. `columns` are the columns of a listing to show, None for the usual ones."""
     match part:
         case str():
             return sentence_lines(part, width)
