@@ -74,6 +74,9 @@ help:
 .venv-spark35/.ready: pyproject.toml
 	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
 
+.venv-spark40/.ready .venv-spark41/.ready: .venv-spark4%/.ready: pyproject.toml
+	$(call venv,.venv-spark4$*,$(PYTHON),-e '.[test]' 'pyspark[connect]==4.$*.*',3.10 or later,PYTHON)
+
 .venv-lowest/.ready: pyproject.toml
 	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest pytest-xdist hypothesis mmh3 'moto[s3$(comma)server]',3.10 or 3.11,PYTHON_LOWEST)
 

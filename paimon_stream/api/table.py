@@ -90,7 +90,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
-        cure = "Load it with PaimonTable.load, pass if_not_exists=True, or create the new one elsewhere."
+        cure = "Use it, pass if_not_exists=True, or create the new one elsewhere."
         text = f"There is already a table at {storage.location}. {cure}"
         raise errors.AlreadyExists(text, path=storage.location, table=storage.location)
 

@@ -17,15 +17,19 @@ from paimon_stream.cli.output import say
 
 COMMANDS: Final = {
     "ls": ("rows", "List the databases and tables of a warehouse."),
-    "head": ("rows", "Show some rows, perhaps with a condition."),
-    "snapshots": ("snapshots", "List the snapshots, newest first."),
+    "databases": ("rows", "List the databases of a warehouse."),
+    "head": ("rows", "Show some rows, or write all (cat), perhaps as CSV."),
+    "snapshots": ("snapshots", "List the snapshots, newest first (also: history)."),
     "files": ("files", "List the live data files."),
     "manifests": ("files", "List the manifests."),
     "partitions": ("files", "List the partitions with their rows and bytes."),
     "stats": ("files", "Show the table in numbers."),
-    "schema": ("schema", "Show the columns and keys, now or earlier."),
+    "schema": ("schema", "Show the columns and keys (also: describe)."),
     "options": ("schema", "List the table's options."),
+    "create": ("schema", "Create a table."),
+    "alter": ("schema", "Change columns and options."),
     "query": ("snapshots", "List the streams and other writers."),
+    "watch": ("watch", "Show the streams of tables, again and again."),
     "verify": ("orphans", "Check every snapshot, manifest and file."),
     "doctor": ("doctor", "Judge whether a stream can be restarted."),
     "expire": ("snapshots", "Expire old snapshots and delete their files."),
@@ -44,6 +48,7 @@ COMMANDS: Final = {
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
 """The module of each command in this package, and its line in the list of commands, which is 80 columns wide."""
+_ALIASES: Final = {"cat": "head", "history": "snapshots", "describe": "schema"}
 
 _COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
 """The environment variable with which a shell requests its completion script, and later each completion."""
@@ -55,9 +60,10 @@ class _Commands(click.Group):
     """A group that knows the names of its commands and imports each command on its call."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *_ALIASES]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"paimon_stream.cli.{COMMANDS[cmd_name][0]}")
@@ -67,7 +73,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = [] if args[0] in COMMANDS else difflib.get_close_matches(args[0], COMMANDS, n=1)
+        names = self.list_commands(ctx)
+        near = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
         if near:
             ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)

@@ -3,12 +3,15 @@ function that takes a `Session` and the command's own options, and returns an `A
 
 import inspect
 import logging
+import os
+import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +19,14 @@ import click
 
 from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.catalogs.filesystem import names_of
 from paimon_stream.cli.completion import branches, columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
-from paimon_stream.errors import NotFound, PaimonStreamError
-from paimon_stream.storage.base import Storage
+from paimon_stream.errors import MissingExtra, NotFound, PaimonStreamError
+from paimon_stream.extras import require
+from paimon_stream.options import is_secret
 from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
@@ -35,34 +40,40 @@ class Session:
     location: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     branch: str | None = None
+    catalog_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def where(self) -> Any:
+        """The location of the table or its branch, or, in a catalog, the names of database and table."""
+        if not self.catalog_options:
+            return with_branch(self.location, self.branch)
+        database, table = names_of(self.location)
+        return database, with_branch(table, self.branch)
 
     @cached_property
-    def storage(self) -> Storage:
-        """The table's folder, or the branch that is given."""
-        return open_storage(with_branch(self.location, self.branch), self.storage_options)
-
-    @cached_property
-    def raw(self) -> Table:
-        """The table as functions of lower layers take it. Raises `NotFound` if there is none."""
+    def table(self) -> PaimonTable:
+        """The table, or its branch, at the location or of that name in the catalog. Raises `NotFound`."""
+        if self.catalog_options:
+            return self.catalog.get_table(self.where)
+        storage = open_storage(self.where, self.storage_options)
         try:
-            return load_table(self.storage)
+            return PaimonTable(load_table(storage))
         except NotFound:
-            location = self.storage.location
-            folder, _, name = location.rpartition("/")
-            if name and location.startswith("/") and open_storage(folder or "/").exists(name):
+            folder, _, name = storage.location.rpartition("/")
+            if name and storage.location.startswith("/") and open_storage(folder or "/").exists(name):
                 text = "is a file. Give the table's own folder, <warehouse>/<database>.db/<table>."
-                raise NotFound(text).of_table(location, subject=True) from None
+                raise NotFound(text).of_table(storage.location, subject=True) from None
             raise
+
+    @property
+    def raw(self) -> Table:
+        """The table as functions of lower layers take it."""
+        return self.table._table
 
     @cached_property
     def catalog(self) -> PaimonCatalog:
-        """The catalog of the warehouse that the location names. Raises `InvalidOption`."""
-        return catalog({"warehouse": self.location, **self.storage_options})
-
-    @property
-    def table(self) -> PaimonTable:
-        """The table as the public class `PaimonTable`."""
-        return PaimonTable(self.raw)
+        """The catalog that is given. Raises `InvalidOption`."""
+        return catalog({**self.catalog_options, **self.storage_options})
 
     def listing(self, key: str, listing: Listing[Any], code: int = OK, **body: Any) -> Answer:
         """The answer of a command that lists things: in the JSON they are under `key`, before the body."""
@@ -94,17 +105,21 @@ _STORAGE = "Set an option of the storage, or read it from a file. Can be given s
 _WAREHOUSE: Final = "PAIMON_STREAM_WAREHOUSE"
 """The environment variable with the warehouse in which tables are found by name."""
 
+_CATALOG: Final = "Find TABLE, given as DATABASE.TABLE, in this catalog of the file of catalogs."
+_SECRET: Final = re.compile("password|secret|authorization|token$", re.IGNORECASE)
 _OF_TABLES = (
-    option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER", envvar=_WAREHOUSE),
+    option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER"),
     option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME", shell_complete=branches),
 )
 _SHARED = (
+    option("--catalog", _CATALOG, "named", metavar="NAME"),
     option("--storage-option", _STORAGE, multiple=True, metavar="KEY=VALUE|KEY=@FILE"),
     option("--json", "Answer with one JSON document.", "as_json", is_flag=True),
     option("--debug", "Show the traceback of an error.", is_flag=True),
 )
 
 CommandFunction = Callable[..., Answer]
+Texts = tuple[str, ...]
 
 
 def table_command(
@@ -121,28 +136,31 @@ def table_command(
 
     def make(function: CommandFunction) -> click.Command:
         def callback(
-            location: str,
-            storage_option: tuple[str, ...],
+            storage_option: Texts,
             as_json: bool,
             debug: bool,
-            branch: str | None = None,
+            location: str | None = None,
             warehouse: str | None = None,
+            named: str | None = None,
+            branch: str | None = None,
             shown: str | None = None,
             **own: Any,
         ) -> None:
-            session = Session(location, _storage_options(storage_option), branch)
+            of_catalog = {} if location is not None and "/" in location else _catalog_options(named, warehouse)
+            if location is None and not of_catalog:
+                raise click.UsageError("Give WAREHOUSE, or --catalog.")
+            session = Session(location or "", _storage_options(storage_option), branch, of_catalog)
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
-            answer = _answer(session, lambda: function(_found(session, warehouse), **own), debug=debug)
-            show(answer, as_json=as_json, columns=chosen)
-            click.get_current_context().exit(answer.code)
+            tell = partial(show, as_json=as_json, columns=chosen)
+            click.get_current_context().exit(_answered(session, lambda: function(session, **own), tell, debug=debug))
 
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
             click.Argument(
-                ["location"],
-                metavar="WAREHOUSE" if of_warehouse else "TABLE",
-                envvar=_WAREHOUSE if of_warehouse else None,
+                ["warehouse" if of_warehouse else "location"],
+                required=not of_warehouse,
+                metavar="[WAREHOUSE]" if of_warehouse else "TABLE",
                 shell_complete=folders,
             ),
             *params,
@@ -150,21 +168,41 @@ def table_command(
             *(() if of_warehouse else _OF_TABLES),
             *_SHARED,
         ]
-        return click.Command(
-            called,
-            callback=callback,
-            params=shared,
-            help=f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}",
-        )
+        text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}"
+        made = click.Command(called, callback=callback, params=shared, help=text)
+        made.ask = function  # type: ignore[attr-defined]  # `watch` shows the answers of other commands
+        return made
 
     return make
 
 
-def _found(session: Session, warehouse: str | None) -> Session:
-    """The session of a table that is given by its name and not by its folder, which has a slash."""
-    if warehouse is None or "/" in session.location:
-        return session
-    return replace(session, location=replace(session, location=warehouse).catalog.location(session.location))
+def _catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
+    """The options of the catalog: those that the file of catalogs has under its name, and the warehouse. What is not
+    typed is in the environment. Raises a usage error, which shows no value, if there is no such section."""
+    named = name or (None if warehouse else os.environ.get("PAIMON_STREAM_CATALOG"))
+    folder = warehouse or (None if name else os.environ.get(_WAREHOUSE))
+    found = {} if not folder else {"warehouse": folder}
+    if not named:
+        return found
+    path = Path(os.environ.get("PAIMON_STREAM_CONFIG") or "~/.config/paimon-stream/catalogs.toml").expanduser()
+    try:
+        toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", "cli", "--catalog")
+        read, mode = toml.loads(path.read_text(encoding="utf-8")), path.stat().st_mode
+        found = dict(_flat(read["catalog"][named])) | found
+    except (OSError, ValueError, MissingExtra) as why:
+        raise click.UsageError(f"Catalog {named!r}: {path} cannot be read: {why}") from None
+    except (LookupError, TypeError, AttributeError):
+        raise click.UsageError(f"{path} has no section [catalog.{named}]. Add it, or correct the name.") from None
+    if mode & 0o044 and any(is_secret(key) or _SECRET.search(key) for key in found):
+        say(f"warning: other users can read the secrets in {path}. Run: chmod 600 {path}")
+    return found
+
+
+def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """The options of a section. In TOML, `s3.endpoint` without quotes is a section in it, and here the same option."""
+    for key, one in section.items():
+        text = one if isinstance(one, str) else str(one).lower()
+        yield from _flat(one, f"{before}{key}.") if isinstance(one, dict) else [(before + key, text)]
 
 
 def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
@@ -173,17 +211,21 @@ def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
     return option("--columns", text, "shown", metavar="NAME[,NAME…]", shell_complete=columns_from(columns))
 
 
-def _answer(session: Session, ask: Callable[[], Answer], *, debug: bool) -> Answer:
-    """The answer, or the error as an answer. Errors and warnings are also printed to standard error."""
+def _answered(session: Session, ask: Callable[[], Answer], tell: Callable[[Answer], None], *, debug: bool) -> int:
+    """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings are also printed to
+    standard error."""
     with _log_lines():
         try:
-            return ask()
-        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            answer = ask()
+            tell(answer)
+        except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 - people get a line and programs a code, for any error
             if debug:
                 traceback.print_exc(file=sys.stderr)
-            return _failed(session.location, error)
+            answer = _failed(session.location or session.catalog_options.get("warehouse", ""), error)
+            tell(answer)
+        return answer.code
 
 
 def _failed(location: str, error: Exception) -> Answer:
@@ -211,7 +253,9 @@ def _log_lines() -> Iterator[None]:
     logger, handler = logging.getLogger("paimon_stream"), _Said(logging.WARNING)
     logger.addHandler(handler)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: say(f"warning: {in_commands(str(message))}")
+            yield
     finally:
         logger.removeHandler(handler)
 
@@ -221,7 +265,7 @@ class _Said(logging.Handler):
         say(f"{record.levelname.lower()}: {in_commands(record.getMessage())}")
 
 
-def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
+def pairs_of(given: Texts, option: str) -> dict[str, str]:
     """`("k=v",)` as a mapping. Raises a usage error for a text without `=`."""
     for one in given:
         if not one.partition("=")[0].strip() or "=" not in one:
@@ -229,7 +273,7 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
 
 
-def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
+def _storage_options(given: Texts) -> dict[str, str]:
     """The storage options. `KEY=@FILE` reads the value from a file, because other users of the machine can
     see a command line; `KEY=@@value` is a value that begins with `@`."""
     found = pairs_of(given, "--storage-option")

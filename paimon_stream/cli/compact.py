@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
+from paimon_stream.cli.command import OPTION, YES, Session, Texts, changed_answer, option, pairs_of, table_command
 from paimon_stream.cli.output import Answer, Column, Listing, Part
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
@@ -44,13 +44,7 @@ _SHOWN: Final = 10
     ),
 )
 def compact(
-    session: Session,
-    full: bool,
-    partition: tuple[str, ...],
-    option: tuple[str, ...],
-    dry_run: bool,
-    yes: bool,
-    **sorting: str | None,
+    session: Session, full: bool, partition: Texts, option: Texts, dry_run: bool, yes: bool, **sorting: str | None
 ) -> Answer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
     Rows that wait in bucket -2 get their buckets. Else what readers see stays the same, and streams go on meanwhile.
@@ -100,9 +94,10 @@ class CompactionAdvice:
         except (ConfigError, IncompatibleSchema, FormatError, StorageError):
             self.report = None  # the compaction is refused, or the table cannot be read
         full = not keyed and session.raw.options.value(BUCKET) > 0
-        words = ["paimon-stream", "compact", *(["--full"] if full else []), "--yes", session.raw.location]
-        self.command = shlex.join(words)
-        self._same = " Give it the same --storage-option as here." if session.storage_options else ""
+        where = session.location if session.catalog_options else session.raw.location
+        self.command = shlex.join(["paimon-stream", "compact", *(["--full"] if full else []), "--yes", where])
+        given = session.catalog_options or session.storage_options
+        self._same = " Give it the same catalog, branch and --storage-option as here." if given else ""
         self._what = "merges a key's rows of {:.1f} files" if keyed else "opens {:.1f} files"
 
     @property

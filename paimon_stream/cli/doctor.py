@@ -7,7 +7,7 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli.command import Session, option, pairs_of, table_command
+from paimon_stream.cli.command import Session, Texts, option, pairs_of, table_command
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
@@ -39,15 +39,7 @@ _OPTION: Final = "An option of the sink. Can be given several times."
         option("--option", _OPTION, "sink_option", multiple=True, metavar="KEY=VALUE"),
     ),
 )
-def doctor(
-    session: Session,
-    checkpoint: str | None,
-    user: str | None,
-    names: tuple[str, ...],
-    mode: str,
-    query_name: str | None,
-    sink_option: tuple[str, ...],
-) -> Answer:
+def doctor(session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any) -> Answer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it cannot be restarted.
     The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing. Without --checkpoint it
     judges every stream that is registered in the table, with the checkpoint that is registered for it. The exit code is
@@ -56,20 +48,13 @@ def doctor(
     That does not change the exit code."""
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
-    found = examine(
-        session.raw.storage,
-        checkpoint=checkpoint,
-        user=user,
-        names=names,
-        mode=mode,
-        query_name=query_name,
-        options=pairs_of(sink_option, "--option"),
-        storage_options=session.storage_options,
-    )
+    asked |= {"user": user, "names": names, "options": pairs_of(sink_option, "--option")}
+    stores = session.catalog.storage_options if session.catalog_options else session.storage_options
+    found = examine(session.raw.storage, storage_options=stores, **asked)
     parts: list[Part] = [] if found else [_nobody(session, user)]
     for one in found:
         parts += ["", *_shown(one)] if parts else _shown(one)
-    left = leftovers(session.storage, system().clock.now_millis())
+    left = leftovers(session.raw.storage, system().clock.now_millis())
     parts += ["", *(f"Left behind: {in_commands(one)}" for one in left)] if left else []
     advice = CompactionAdvice(session)
     parts += ["", f"To compact: {advice.summary()}.", *advice.parts()] if advice.needed else []
@@ -84,7 +69,7 @@ def doctor(
 
 
 def _nobody(session: Session, user: str | None) -> str:
-    known = {one.user for one in registered_writers(session.storage)}
+    known = {one.user for one in registered_writers(session.raw.storage)}
     if user is not None and known:
         return f"No stream of commit user {user!r} is registered here. Registered: {listed(sorted(known))}."
     return "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."

@@ -186,20 +186,25 @@ Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code."""
+    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code. `text`,
+    in pieces, stands for both."""
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
     code: int = 0
+    text: Iterable[str] | None = None
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these names."""
-    if as_json:
+    if answer.text is not None:
+        for piece in answer.text:
+            sys.stdout.write("\n".join(map(plain, piece.split("\n"))) if sys.stdout.isatty() else piece)
+    elif as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
-        _print(sys.stdout, (line for part in answer.parts for line in _lines(part, width, columns)))
+        _print(sys.stdout, (line for part in answer.parts for line in part_lines(part, width, columns)))
     sys.stdout.flush()
 
 
@@ -208,7 +213,8 @@ def say(text: str) -> None:
     _print(sys.stderr, sentence_lines(f"paimon-stream: {text}", _width(sys.stderr)))
 
 
-def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iterable[Text]:
+def part_lines(part: Part, width: int | None, columns: Sequence[str] | None = None) -> Iterable[Text]:
+    """The lines of a part of an answer. `columns` are the columns of a listing to show, None for the usual ones."""
     match part:
         case str():
             return sentence_lines(part, width)

@@ -1,20 +1,25 @@
-"""`ls`, `head`: what there is in a warehouse, and the first rows of a table."""
+"""`ls`, `databases`, `head`, `cat`: what there is in a warehouse, and the rows of a table."""
 
 import json
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
+import click
 import pyarrow as pa
+from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.completion import tags
 from paimon_stream.cli.output import Answer, Column, Listing, json_of
 from paimon_stream.cli.text import jsonable
+from paimon_stream.read.rows import BATCH_ROWS, read_batches
+from paimon_stream.read.scan import Scan
 
-_TABLES: Final[tuple[Column[tuple[str, str | None, str]], ...]] = (
+_Found = tuple[str, str | None, str | None]
+_TABLES: Final[tuple[Column[_Found], ...]] = (
     Column("database", itemgetter(0)),
     Column("table", itemgetter(1)),
     Column("location", itemgetter(2)),
@@ -29,57 +34,92 @@ _TABLES: Final[tuple[Column[tuple[str, str | None, str]], ...]] = (
 )
 def ls(session: Session, database: str | None) -> Answer:
     """Lists the databases of a warehouse with their tables. A database without tables gets one line."""
-    catalog, found = session.catalog, list[tuple[str, str | None, str]]()
+    catalog, found = session.catalog, list[_Found]()
     for name in catalog.list_databases() if database is None else [database]:
         there = [(name, table, catalog.location((name, table))) for table in catalog.list_tables(name)]
-        found += there or [(name, None, f"{catalog.warehouse}/{name}.db")]
-    listing = Listing(_TABLES, found, "There are no databases: the folder has none whose name ends in .db.")
-    document = {"warehouse": catalog.warehouse, "tables": [json_of(_TABLES, one) for one in found]}
-    return Answer(document=document, parts=[listing])
+        found += there or [(name, None, None)]
+    tables, warehouse = [json_of(_TABLES, one) for one in found], session.catalog_options.get("warehouse")
+    return Answer(document={"warehouse": warehouse, "tables": tables}, parts=[Listing(_TABLES, found, _NONE)])
 
 
-_COLUMNS: Final = "Show these columns, in this order, instead of all."
+@table_command(example="databases /data/warehouse", columns=_TABLES[:1], of_warehouse=True)
+def databases(session: Session) -> Answer:
+    """Lists the databases of a warehouse."""
+    names = session.catalog.list_databases()
+    listing = Listing(_TABLES[:1], [(name, None, None) for name in names], _NONE)
+    return Answer(document={"warehouse": session.catalog_options.get("warehouse"), "databases": names}, parts=[listing])
+
+
+_NONE: Final = "There are no databases."
 _WHERE: Final = "Show only rows that fulfil this condition, such as \"id >= 10 AND region = 'north'\"."
+_FORMAT: Final = "With csv and json, rows are written as they are read. With json, each is an object on a line."
 
 
 @table_command(
     example="head --limit 5 --where \"region = 'north'\" /data/shop.db/orders",
     params=(
-        option("--limit", "Show at most this number of rows.", type=COUNT, default=10),
-        option("--columns", _COLUMNS, "names", metavar="NAME[,NAME…]"),
+        option("--limit", "Show at most this number of rows: head 10, cat all, if it is not given.", type=COUNT),
+        option("--format", _FORMAT, "form", type=click.Choice(["table", "csv", "json"])),
+        option("--columns", "Show these columns, in this order, instead of all.", metavar="NAME[,NAME…]"),
         option("--where", _WHERE, metavar="CONDITION"),
-        option("--snapshot", "Read this snapshot instead of the newest.", type=COUNT),
+        option("--snapshot", "Read this snapshot instead of the newest.", "snapshot_id", type=COUNT),
         option("--tag", "Read the snapshot of this tag.", shell_complete=tags),
-        option("--as-of", "Read the newest snapshot that is not younger than this time.", metavar="TIME"),
+        option("--as-of", "Read the newest snapshot that is not younger than this time.", "timestamp", metavar="TIME"),
     ),
 )
 def head(
-    session: Session,
-    limit: int,
-    names: str | None,
-    where: str | None,
-    snapshot: int | None,
-    tag: str | None,
-    as_of: str | None,
+    session: Session, limit: int | None, form: str | None, columns: str | None, where: str | None, **at: Any
 ) -> Answer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of one key are
-    merged. Rows have no order of their own, so another call may show others."""
-    chosen = None if names is None else [name.strip() for name in names.split(",")]
+    merged. Rows have no order of their own, so another call may show others. `cat` is the same command: it writes all
+    rows, as CSV, in little memory."""
+    context = click.get_current_context()
+    limit, usual = (limit, "csv") if context.info_name == "cat" else (limit or 10, "table")
+    form = "table" if context.params["as_json"] else form or usual
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
-    read = partial(session.table.to_batches, snapshot, chosen, tag=tag, timestamp=as_of, filter=condition)
-    batches, left = list[pa.RecordBatch](), limit
-    for batch in read(batch_rows=limit):
-        batches.append(batch.slice(0, left))
-        left -= batches[-1].num_rows
-        if not left:
-            break
-    if not batches:
+    scan = session.table._scan(columns=chosen, partition=None, filter=condition, **at)
+    batches = _first(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
+    if form != "table":
+        return Answer(document={}, text=(_csv if form == "csv" else _lines)(scan, batches))
+    found = list(batches)
+    if not found:
         empty = "There are no rows." if where is None else "No row fulfils the condition."
         return session.listing("rows", Listing((), (), empty))
-    rows = pa.Table.from_batches(batches)
+    rows = pa.Table.from_batches(found)
     shown = [_column(place, rows.schema.field(place)) for place in range(rows.num_columns)]
     values = [_printable(one).to_pylist() for one in rows.columns]
     return session.listing("rows", Listing(shown, list(zip(*values, strict=True)), ""))
+
+
+def _first(batches: Iterator[pa.RecordBatch], left: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, left)
+        if left is not None and (left := left - batch.num_rows) <= 0:
+            return
+
+
+def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """The rows below their names. NULL is nothing, not even quotes; nested values are JSON, and bytes Base64."""
+    nothing = pa.table({one.name: pa.array([], pa.string()) for one in scan.columns})
+    for batch in chain((nothing,), batches):
+        sink = pa.BufferOutputStream()
+        flat = pa.table([_flat(one) for one in batch.columns], nothing.schema.names)
+        csv.write_csv(flat, sink, csv.WriteOptions(include_header=batch is nothing))
+        yield sink.getvalue().to_pybytes().decode()
+
+
+def _lines(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    for batch in batches:
+        rows = zip(*(_printable(one).to_pylist() for one in batch.columns), strict=True)
+        yield "".join(json.dumps(dict(zip(batch.schema.names, map(jsonable, one), strict=True))) + "\n" for one in rows)
+
+
+def _flat(column: Any) -> Any:
+    if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
+        return _printable(column)
+    texts = (None if one is None else json.dumps(jsonable(one)).strip('"') for one in column.to_pylist())
+    return pa.array(texts, pa.string())
 
 
 def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
@@ -91,6 +131,6 @@ def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
     return Column(field.name, itemgetter(place), title=field.name, text=text, ident=is_number)
 
 
-def _printable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _printable(column: Any) -> Any:
     """Times as text, because Python's have no nanoseconds."""
     return column.cast(pa.string()) if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type) else column

@@ -136,21 +136,13 @@ _PROTECT: Final = "Keep the last snapshot of streams that were active within a d
         YES,
     ),
 )
-def expire(
-    session: Session,
-    retain_max: int | None,
-    retain_min: int | None,
-    older_than: str | None,
-    max_deletes: int | None,
-    protect_streams: bool,
-    yes: bool,
-) -> Answer:
+def expire(session: Session, older_than: str | None, yes: bool, **limits: Any) -> Answer:
     """Expires old snapshots, and deletes the files that only they need. For limits that are not given, the
     table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
     what would expire."""
-    limits = (retain_max, retain_min, None if older_than is None else _moment(older_than), max_deletes, not yes)
+    limits["older_than"] = None if older_than is None else _moment(older_than)
     with progress() as reporter:
-        report = session.table.expire_snapshots(*limits, protect_streams=protect_streams, progress=reporter)
+        report = session.table.expire_snapshots(**limits, dry_run=not yes, progress=reporter)
     ids = report.snapshots
     if not ids:
         said = "No snapshot has to expire."

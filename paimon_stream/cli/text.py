@@ -85,7 +85,7 @@ COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
 _OPTION_OF: Final = {
     name: f"--{name.replace('_', '-')}"
     for name in ("max_deletes", "max_paths", "older_than", "retain_max", "retain_min", "time_retained")
-} | {"snapshot_id": "--snapshot", "dry_run=False": "--yes", "dry_run = False": "--yes"}
+} | {"snapshot_id": "--snapshot", "if_not_exists=True": "--if-not-exists"}
 
 _METHODS: Final = "|".join(COMMAND_OF)
 _LONG_METHODS: Final = "|".join(name for name in COMMAND_OF if "_" in name)
@@ -102,6 +102,6 @@ def in_commands(text: str) -> str:
     >>> in_commands("PaimonTable.snapshots() and tags() list what there is.")
     '`paimon-stream snapshots` and `paimon-stream tag list` list what there is.'
     """
-    text = _CREATE.sub("Correct the location", text)
+    text = _CREATE.sub("Create the table with `paimon-stream create`, or correct the location", text)
     text = _CALL.sub(lambda found: f"`paimon-stream {COMMAND_OF[found[1] or found[2] or found[3]]}`", text)
     return _ARGUMENT.sub(lambda found: _OPTION_OF[found[1]], text)

@@ -151,6 +151,10 @@ class Checkpoint:
         cut_off = 0 if self._is_local else 999
         return self._ask(lambda storage: storage.stat(f"commits/{batch_id}").modified_millis + cut_off)
 
+    def planned_millis(self, batch_id: int) -> int | None:
+        """The time when Spark planned the batch, in epoch milliseconds; None if it cannot be read."""
+        return self._ask(lambda storage: storage.stat(f"offsets/{batch_id}").modified_millis)
+
     def has_state(self) -> bool | None:
         """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be read."""
 

@@ -1,0 +1,176 @@
+"""`watch`: lines for programs and people, and the live view of a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+pytest.importorskip("pandas")
+
+from click.testing import CliRunner, Result
+
+from paimon_stream.cli.app import cli
+from paimon_stream.storage.local import LocalStorage
+from tests.kits.commits import Bench
+from tests.kits.streams import Stream
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*may lead to deadlocks in the child:DeprecationWarning")
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Two tables of one database: `orders` has a stream, `parts` has none. The stream's clock is in 2023."""
+    for name, batches in (("orders", 3), ("parts", 0)):
+        bench = Bench(storage=LocalStorage(str(tmp_path / f"shop.db/{name}")))
+        Stream(bench).batches(batches)
+    return tmp_path
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["watch", *map(str, words)])
+
+
+def test_json_is_one_line_for_each_table_and_round(warehouse: Path) -> None:
+    done = run("--json", "--rounds", 2, "--interval", 0.1, warehouse)
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [Path(line["table"]).name for line in lines] == ["orders", "parts"] * 2
+    orders, parts = lines[:2]
+    assert (orders["state"], orders["batch"], orders["rows"], orders["attempts"]) == ("silent", 2, 10, 1)
+    assert orders["previous"]["batch"] == 1
+    assert orders["time"].startswith("2023-11-")
+    assert (parts["state"], parts["batch"]) == ("no stream", None)
+
+
+def test_what_is_no_terminal_gets_one_listing_the_sick_first(warehouse: Path) -> None:
+    lines = run(warehouse).stdout.splitlines()
+    assert lines[0].split()[:3] == ["table", "state", "batch"]
+    assert [line.split()[:2] for line in lines[1:]] == [["shop.db/orders", "silent"], ["shop.db/parts", "no"]]
+
+
+def test_tables_warehouses_and_columns_are_chosen(warehouse: Path) -> None:
+    found = run("--columns", "table,why", warehouse / "shop.db/orders", warehouse / "shop.db/parts").stdout
+    assert [line.split()[0] for line in found.splitlines()] == ["table", "shop.db/orders", "shop.db/parts"]
+    assert "the query has stopped" in found
+
+
+def test_a_damaged_table_is_first_and_the_others_are_shown(warehouse: Path) -> None:
+    (warehouse / "shop.db/parts/schema/schema-0").write_text("{")
+    lines = run("--columns", "table,state", warehouse).stdout.splitlines()
+    assert [line.split() for line in lines[1:]] == [["shop.db/parts", "unreadable"], ["shop.db/orders", "silent"]]
+
+
+def test_a_place_without_tables_is_an_error_with_its_code(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.exit_code == 3
+    assert "There is no Paimon table" in done.stderr
+    assert run().exit_code == 2
+    assert run("--interval", 0, tmp_path).exit_code == 2
+
+
+# -- on a terminal ------------------------------------------------------------------------------
+
+
+class Terminal:
+    """The command in a terminal of its own."""
+
+    def __init__(self, columns: int, rows: int, *words: object) -> None:
+        self.shown = ""
+        self.child, self.stream = pty.fork()
+        if not self.child:
+            os.environ["TERM"] = "xterm"
+            for name in ("COLUMNS", "LINES", "NO_COLOR"):
+                os.environ.pop(name, None)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execv(sys.executable, [sys.executable, "-m", "paimon_stream", "watch", *map(str, words)])
+
+    def until(self, wanted: str) -> None:
+        """Reads what is shown until this text comes, within a minute."""
+        while wanted not in self.shown:
+            assert select.select([self.stream], [], [], 60)[0], f"{wanted!r} is not in {self.shown!r}"
+            try:
+                self.shown += os.read(self.stream, 65536).decode("utf-8", "replace")
+            except OSError:
+                pytest.fail(f"the command has ended without {wanted!r}: {self.shown!r}")
+
+    def press(self, keys: bytes) -> None:
+        self.shown = ""
+        os.write(self.stream, keys)
+
+    def ended(self) -> int:
+        """The exit code, after all is read."""
+        try:
+            while os.read(self.stream, 65536):
+                pass
+        except OSError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    begun: list[Terminal] = []
+
+    def begin(*given: object) -> Terminal:
+        begun.append(Terminal(*given))  # type: ignore[arg-type]
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        os.close(one.stream)
+
+
+def test_keys_choose_sort_open_and_end(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(100, 30, "--interval", 60, warehouse)
+    screen.until("2 tables, 1 not well, by state")
+    screen.press(b"s")
+    screen.until("by table")
+    screen.press(b"\x1b[B")
+    screen.until("↑ ↓ choose")
+    screen.press(b"\r")
+    screen.until("shop.db/parts: no")
+    screen.until("No stream is registered in")
+    screen.press(b"\x1b")
+    screen.until("2 tables")
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
+def test_a_narrow_terminal_shows_what_fits(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(40, 5, "--interval", 60, warehouse)
+    screen.until("2 tables, 1 not well")
+    screen.until("shop.db/orders")
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
+def test_ctrl_c_ends_and_gives_the_terminal_back(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(80, 24, "--interval", 60, warehouse)
+    screen.until("2 tables")
+    screen.press(b"\x03")
+    screen.until("\x1b[?1049l")  # the screen before
+    assert screen.ended() == 130
+
+
+def test_a_table_that_vanishes_is_shown_and_the_others_go_on(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
+    screen = terminal(100, 24, "--interval", 0.2, warehouse)
+    screen.until("2 tables, 1 not well")
+    (warehouse / "shop.db/parts").rename(warehouse / "gone")
+    screen.until("2 tables, 2 not well")
+    screen.until("There is no table any more.")
+    screen.press(b"q")
+    assert screen.ended() == 0
