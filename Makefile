@@ -6,6 +6,7 @@
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java
 #   make test-cluster streams to S3 on clusters of Spark, whose executors and driver are killed
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
+#   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
@@ -21,7 +22,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -46,6 +47,7 @@ RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+ON_SPARK4 := $(addprefix tests/spark/test_,connect.py format_reads.py format_streams.py format_tables.py sink.py)
 STREAMING := $(addprefix tests/crash/test_,kills.py kills_of_sums.py official_sink.py) tests/spark
 # On a store each case takes seconds: a part of the cases is tried, and more of them with TEST_SEEDS=many.
 WINDOWS := $(addprefix tests/crash/test_,commit_faults.py kinds_of_commit_faults.py keyed_faults.py keyed_stream_faults.py overwrite_faults.py schema_faults.py maintenance_faults.py)
@@ -119,6 +121,10 @@ test-cluster: java .venv/.ready jar
 test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(STREAMING))
 
+test-spark4: java .venv-spark40/.ready .venv-spark41/.ready jar
+	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(ON_SPARK4))
+	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(ON_SPARK4))
+
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
 
@@ -132,11 +138,12 @@ torture: .venv/.ready
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.
-test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-lowest/.ready jar
+test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-spark40/.ready .venv-spark41/.ready .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
 	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) $(ON_STORES) || failed="$$failed $$store"; done; \
 	.venv-spark35/bin/$(PYTEST) $(STREAMING) || failed="$$failed spark35"; \
+	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) $(ON_SPARK4) || failed="$$failed spark4$$minor"; done; \
 	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(LOWEST) || failed="$$failed lowest"; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
@@ -190,7 +197,7 @@ bench-parts: java .venv/.ready jar
 	@for script in $(PARTS); do echo "== $$script"; $(VENV)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv .venv-docs .venv-spark35 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
+	rm -rf .venv .venv-docs .venv-spark35 .venv-spark40 .venv-spark41 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis metastore_db spark-warehouse derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

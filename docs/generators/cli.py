@@ -48,8 +48,10 @@ needed only if `doctor` has to judge a schema that has changed.
   file. Other users of the machine can see a command line, so give secrets in a file, or in the environment
   (`AWS_SECRET_ACCESS_KEY` and others). A value that begins with `@` is written `KEY=@@…`.
 - `--warehouse FOLDER`, or the environment variable `PAIMON_STREAM_WAREHOUSE`, is where a table that is given as
-  `database.table` is found. A text with a slash is always a location.
+  `database.table` is found. `--catalog NAME`, or `PAIMON_STREAM_CATALOG`, finds it in a catalog whose options are in
+  a file ([catalogs](catalogs.md#at-the-terminal)). A text with a slash is always a location.
 - `--branch NAME` works on a branch of the table. A table that is given as `TABLE$branch_NAME` means the same.
+- `history` is another name of `snapshots`, `describe` of `schema`, and `cat` is `head` for all rows.
 - `--debug` shows the traceback of an error.
 
 ## Tables and columns
@@ -83,7 +85,7 @@ running shell:
 | code | meaning |
 |---|---|
 """
-_SHARED: Final = ("--columns", "--warehouse", "--branch", "--storage-option", "--json", "--debug")
+_SHARED: Final = ("--columns", "--catalog", "--warehouse", "--branch", "--storage-option", "--json", "--debug")
 
 
 _ANSWERS: Final = {

@@ -93,6 +93,12 @@ def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
             older,
             "the streaming tests that depend on Spark, and kills of real jobs",
         ),
+        (
+            "`make test-spark4`",
+            names,
+            ", ".join(f"4.{one}" for one in re.findall(r"\.venv-spark4(\d)/bin/\$\(PYTEST\)", makefile)),
+            "the tests of the data source, of Connect and of the sink",
+        ),
         ("`make test-lowest`", _picked(makefile, "PYTHON_LOWEST"), "none", "tests without Spark, lowest dependencies"),
     ]
 

@@ -180,7 +180,7 @@ def _catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
     """The options of the catalog: those that the file of catalogs has under its name, and the warehouse. What is not
     typed is in the environment. Raises a usage error, which shows no value, if there is no such section."""
     named = name or (None if warehouse else os.environ.get("PAIMON_STREAM_CATALOG"))
-    folder = warehouse or (None if name else os.environ.get(_WAREHOUSE))
+    folder = warehouse or (None if named else os.environ.get(_WAREHOUSE))
     found = {} if not folder else {"warehouse": folder}
     if not named:
         return found

@@ -74,14 +74,15 @@ def head(
     merged. Rows have no order of their own, so another call may show others. `cat` is the same command: it writes all
     rows, as CSV, in little memory."""
     context = click.get_current_context()
-    limit, usual = (limit, "csv") if context.info_name == "cat" else (limit or 10, "table")
-    form = "table" if context.params["as_json"] else form or usual
+    is_document, is_cat = context.params["as_json"], context.info_name == "cat"
+    limit = limit if is_cat else limit or 10
+    form = ("json" if is_cat else "table") if is_document else form or ("csv" if is_cat else "table")
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
     scan = session.table._scan(columns=chosen, partition=None, filter=condition, **at)
     batches = _first(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     if form != "table":
-        return Answer(document={}, text=(_csv if form == "csv" else _lines)(scan, batches))
+        return Answer(document={}, text=_csv(scan, batches) if form == "csv" else _lines(scan, batches, is_document))
     found = list(batches)
     if not found:
         empty = "There are no rows." if where is None else "No row fulfils the condition."
@@ -109,10 +110,15 @@ def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
         yield sink.getvalue().to_pybytes().decode()
 
 
-def _lines(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+def _lines(scan: Scan, batches: Iterator[pa.RecordBatch], is_document: bool) -> Iterator[str]:
+    """Each row as an object on a line; with `is_document`, all of them as the document of --json."""
+    yield f'{{"table": {json.dumps(scan.table.location)}, "rows": [\n' if is_document else ""
+    names, begun = [one.name for one in scan.columns], ""
     for batch in batches:
-        rows = zip(*(_printable(one).to_pylist() for one in batch.columns), strict=True)
-        yield "".join(json.dumps(dict(zip(batch.schema.names, map(jsonable, one), strict=True))) + "\n" for one in rows)
+        for row in zip(*(_printable(one).to_pylist() for one in batch.columns), strict=True):
+            yield f"{begun}{json.dumps(dict(zip(names, map(jsonable, row), strict=True)))}\n"
+            begun = "," * is_document
+    yield "]}\n" if is_document else ""
 
 
 def _flat(column: Any) -> Any:

@@ -10,7 +10,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.cli.command import YES, Session, Texts, changed_answer, option, pairs_of, table_command
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import iso
-from paimon_stream.errors import NotFound
+from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.types import DataField
 from paimon_stream.options import Option, is_secret, table_options
 from paimon_stream.table.schema import SchemaStore
@@ -104,7 +104,10 @@ def options(session: Session, everything: bool) -> Answer:
 
 
 _NAME_TYPE: Final = "'NAME TYPE'"
-_KEYS: Final = {"metavar": "NAME[,NAME…]", "callback": lambda _, __, typed: typed.split(",") if typed else ()}
+_KEYS: Final = {
+    "metavar": "NAME[,NAME…]",
+    "callback": lambda _, __, typed: [one.strip() for one in typed.split(",")] if typed else (),
+}
 
 
 def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
@@ -118,9 +121,9 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
 
 
 @table_command(
-    example="create --column 'id BIGINT' --primary-key id /data/shop.db/orders",
+    example="create --column 'id BIGINT' --primary-key id /data/shop.db/t",
     params=(
-        option("--column", "A column. Backticks quote a name with blanks.", multiple=True, metavar=_NAME_TYPE),
+        option("--column", "A column. Backticks quote names.", multiple=True, required=True, metavar=_NAME_TYPE),
         option("--primary-key", "The primary key.", "primary_keys", **_KEYS),
         option("--partition-key", "The partition key.", "partition_keys", **_KEYS),
         option("--option", "An option of the table.", "options", multiple=True, metavar="KEY=VALUE"),
@@ -162,7 +165,8 @@ def alter(session: Session, yes: bool, **given: Texts) -> Answer:
     asked = [(one, typed) for one in _CHANGES for typed in given[one[0].strip("-").replace("-", "_")]]
     changes = [make(*_words(typed, name, form)) for (name, form, _, make), typed in asked]
     old, storage = session.raw.schema, session.raw.storage
-    new = altered(old, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=0)
+    with naming(storage.location):
+        new = altered(old, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=0)
     if yes and session.catalog_options:
         session.catalog.alter_table(session.where, changes)
     elif yes:

@@ -1,9 +1,13 @@
-"""`ls` and `head`, and tables that are found by their names in a warehouse."""
+"""`ls`, `head` and `cat`, and tables that are found by their names in a warehouse."""
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import io
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,7 +19,7 @@ pytest.importorskip("rich")
 
 from click.testing import CliRunner, Result
 
-from paimon_stream import catalog
+from paimon_stream import PaimonTable, catalog
 from paimon_stream.cli.app import cli
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("at", "TIMESTAMP(9)"), ("price", "DECIMAL(10, 2)")]
@@ -101,3 +105,99 @@ def test_a_name_that_is_no_table_is_one_clear_error(warehouse: str, table: str, 
     done = run("head", "--warehouse", warehouse, table)
     assert done.exit_code == code
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+# -- rows for other programs ------------------------------------------------------------------------------
+
+KINDS = [
+    ("id", "INT"), ("s", "STRING"), ("d", "DECIMAL(10, 2)"), ("b", "BYTES"), ("l", "ARRAY<INT>"),
+    ("r", "ROW<a INT, w STRING>"), ("m", "MAP<STRING, INT>"), ("t", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> str:
+    """A table with values of all kinds, a row of NULL, and an empty text."""
+    table = PaimonTable.create(str(tmp_path / "kinds"), KINDS)
+    schema = table.to_arrow().schema
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+    values = [1, 'a"b,\nc', Decimal("1.20"), b"hi\xff", [1, None], {"a": 1, "w": "x"}, [("k", 1)], at]
+    nothing = dict.fromkeys(schema.names)
+    first = dict(zip(schema.names, values, strict=True))
+    table.append(pa.Table.from_pylist([first, nothing, {**nothing, "id": 3, "s": ""}], schema))
+    return table.location
+
+
+def test_csv_is_read_as_what_it_was(kinds: str) -> None:
+    done = run("cat", kinds)
+    assert (done.exit_code, done.stderr) == (0, "")
+    header, first, empty, last = csv.reader(io.StringIO(done.stdout))
+    assert header == [name for name, _ in KINDS]
+    assert first[:6] == ["1", 'a"b,\nc', "1.20", "aGn/", "[1, null]", '{"a": 1, "w": "x"}']
+    assert first[6:] == ['[["k", 1]]', "2024-01-01 00:00:00.000Z"]
+    assert empty == [""] * 8 and last[:2] == ["3", ""]
+    assert done.stdout.endswith(f"{',' * 7}\n" + '3,""' + "," * 6 + "\n")  # NULL has no quotes, and a text has
+
+
+def test_json_is_an_object_on_each_line(kinds: str) -> None:
+    first, empty, last = map(json.loads, run("cat", "--format", "json", kinds).stdout.splitlines())
+    assert (first["l"], first["r"], first["d"]) == ([1, None], {"a": 1, "w": "x"}, "1.20")
+    assert set(empty.values()) == {None} and last["s"] == ""
+
+
+def test_all_rows_are_one_document_and_the_same_as_those_of_head(kinds: str) -> None:
+    document = json.loads(run("cat", "--json", kinds).stdout)
+    assert document == json.loads(run("head", "--json", kinds).stdout)
+    assert (document["table"], len(document["rows"])) == (kinds, 3)
+    assert json.loads(run("cat", "--json", "--where", "id = 9", kinds).stdout)["rows"] == []
+
+
+def test_head_writes_some_rows_and_cat_all(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")])
+    for start in range(0, 24, 8):
+        table.append(pa.table({"id": pa.array(range(start, start + 8), pa.int32())}))
+    for form, more in (("csv", 1), ("json", 0), ("table", 1)):
+        assert len(run("head", "--format", form, table.location).stdout.splitlines()) == 10 + more
+        assert len(run("head", "--format", form, "--limit", "20", table.location).stdout.splitlines()) == 20 + more
+        assert len(run("cat", "--format", form, table.location).stdout.splitlines()) == 24 + more
+        assert len(run("cat", "--format", form, "--limit", "9", table.location).stdout.splitlines()) == 9 + more
+    assert run("cat", "--where", "id >= 22", table.location).stdout == '"id"\n22\n23\n'
+
+
+def test_no_rows_have_their_columns_in_csv(kinds: str) -> None:
+    assert run("cat", "--where", "id = 9", "--columns", "s,id", kinds).stdout == '"s","id"\n'
+    assert run("cat", "--where", "id = 9", "--format", "json", kinds).stdout == ""
+
+
+def test_an_error_amid_the_rows_is_a_line_and_a_code(kinds: str) -> None:
+    (file,) = Path(kinds).glob("bucket-*/data-*")
+    file.unlink()
+    done = run("cat", kinds)
+    assert done.exit_code == 4
+    assert len(done.stderr.splitlines()) == 1 and file.name in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")])
+    for _ in range(3):
+        table.append(pa.table({"id": pa.array(range(50_000), pa.int32())}))
+    command = f"'{sys.executable}' -m paimon_stream cat '{table.location}'"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", '"id"\n')
+
+
+def test_values_cannot_move_the_cursor_of_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("s", "STRING")])
+    table.append(pa.table({"s": ["\x1b[2J"]}))
+    assert run("cat", table.location).stdout == '"s"\n"\x1b[2J"\n'
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    assert run("cat", table.location).stdout == '"s"\n"\\x1b[2J"\n'
+
+
+@pytest.mark.parametrize(("alias", "name"), [("history", "snapshots"), ("describe", "schema")])
+def test_other_names_of_a_command_do_the_same(kinds: str, alias: str, name: str) -> None:
+    assert run(alias, "--json", kinds).stdout == run(name, "--json", kinds).stdout
+    assert f"also: {alias}" in run("--help").stdout
+    assert f"Usage: paimon-stream {alias}" in run(alias, "--help").stdout
