@@ -73,8 +73,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        names = self.list_commands(ctx)
-        near = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
+        near = [] if args[0] in (*COMMANDS, *_ALIASES) else difflib.get_close_matches(args[0], COMMANDS, n=1)
         if near:
             ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)

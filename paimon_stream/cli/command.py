@@ -190,7 +190,7 @@ def _catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
         read, mode = toml.loads(path.read_text(encoding="utf-8")), path.stat().st_mode
         found = dict(_flat(read["catalog"][named])) | found
     except (OSError, ValueError, MissingExtra) as why:
-        raise click.UsageError(f"Catalog {named!r}: {path} cannot be read: {why}") from None
+        raise click.UsageError(f"{path}, the file of catalogs, cannot be read: {why}") from None
     except (LookupError, TypeError, AttributeError):
         raise click.UsageError(f"{path} has no section [catalog.{named}]. Add it, or correct the name.") from None
     if mode & 0o044 and any(is_secret(key) or _SECRET.search(key) for key in found):

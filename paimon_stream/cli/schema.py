@@ -12,7 +12,7 @@ from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.types import DataField
-from paimon_stream.options import Option, is_secret, table_options
+from paimon_stream.options import is_secret, table_options
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import SchemaChange, altered
 from paimon_stream.table.snapshots import SnapshotStore
@@ -20,11 +20,12 @@ from paimon_stream.table.table import alter_table
 
 
 class _Setting(NamedTuple):
-    """One option of a table: the text that is set, and the option's declaration in this package, if any."""
+    """One option of a table: the text that is set, and what this package knows of it, if anything."""
 
     key: str
     given: str | None
-    known: Option[object] | None
+    default: str | None
+    doc: str | None
 
 
 _FIELDS: Final[tuple[Column[DataField], ...]] = (
@@ -37,17 +38,11 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
 
 _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     Column("key", lambda one: one.key, "option"),
-    Column("value", lambda one: getattr(one.known, "default", None) if one.given is None else one.given),
+    Column("value", lambda one: one.default if one.given is None else one.given),
     Column("set", lambda one: one.given is not None),
-    Column("default", lambda one: getattr(one.known, "default", None)),
-    Column("known", lambda one: one.known is not None, extra=True),
-    Column(
-        "doc",
-        lambda one: None if one.known is None else one.known.doc,
-        "meaning",
-        text=lambda one: "not known to this package" if one.known is None else one.known.doc,
-        prose=True,
-    ),
+    Column("default", lambda one: one.default),
+    Column("known", lambda one: one.doc is not None, extra=True),
+    Column("doc", lambda one: one.doc, "meaning", text=lambda one: one.doc or "not known to this package", prose=True),
 )
 
 
@@ -67,15 +62,9 @@ def schema(session: Session, schema_id: int | None) -> Answer:
             f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.", schema=schema_id
         ).of_table(session.raw.location, subject=True)
     found = session.raw.schema if schema_id is None else store.get(schema_id)
-    document = session.document(
-        id=found.id,
-        ids=ids,
-        time=iso(found.time_millis),
-        comment=found.comment,
-        partition_keys=found.partition_keys,
-        primary_keys=found.primary_keys,
-        columns=[json_of(_FIELDS, one) for one in found.fields],
-    )
+    facts = {key: getattr(found, key) for key in ("comment", "partition_keys", "primary_keys")}
+    columns = [json_of(_FIELDS, one) for one in found.fields]
+    document = session.document(id=found.id, ids=ids, time=iso(found.time_millis), **facts, columns=columns)
     lines: list[tuple[str, object]] = [
         ("schema", f"{found.id} of {ids[0]} to {ids[-1]}"),
         ("since", iso(found.time_millis)),
@@ -96,10 +85,10 @@ def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package
     knows and that are not set. The values of credentials are hidden."""
     own = session.raw.schema.options
-    known = {one.key: one for one in table_options()}
+    known = {one.key: (one.default, one.doc) for one in table_options()}
     names = sorted({*own, *known} if everything else own)
     shown = {name: "(hidden)" if is_secret(name) else value for name, value in own.items()}
-    found = [_Setting(name, shown.get(name), known.get(name)) for name in names]
+    found = [_Setting(name, shown.get(name), *known.get(name, (None, None))) for name in names]
     return session.listing("options", Listing(_SETTINGS, found, "No options are set."))
 
 

@@ -225,21 +225,19 @@ def query(session: Session, user: str | None) -> Answer:
 @table_command(
     example="recommit --yes /data/shop.db/orders",
     params=(
-        option("--user", "Commit a batch of this commit user.", shell_complete=users),
+        option("--user", "Commit a batch of this commit user.", "commit_user", shell_complete=users),
         option("--batch", "Commit this batch, not the earliest.", type=click.IntRange(min=0)),
         option("--snapshot", "The id of the lost snapshot.", type=COUNT),
         option("--delta-list", "The delta list of the lost snapshot.", metavar="NAME"),
         YES,
     ),
 )
-def recommit(
-    session: Session, user: str | None, batch: int | None, snapshot: int | None, delta_list: str | None, yes: bool
-) -> Answer:
+def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
     """Commits the files of a batch again whose snapshot another engine replaced. The error CommitLost gives
     the whole command. Without --snapshot and --delta-list the journal of the stream names the files. It can
     be run twice: a batch that is in the table is left as it is. Then start the stream again. Without --yes it
     only shows what it would commit."""
-    report = session.table.recommit(user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=not yes)
+    report = session.table.recommit(**lost, dry_run=not yes)
     files, rows = count(report.files, "file"), count(report.rows, "row")
     which = f"Batch {report.batch} of commit user {report.user}"
     if report.found:
