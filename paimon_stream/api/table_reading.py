@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.api.inspection import History, TableFile, table_file
+from paimon_stream.api.report_page import ReportPage, sections_of
 from paimon_stream.errors import naming
 from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
@@ -89,6 +90,16 @@ class TableReading(LoadedTable):
         """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._storage)
         return tuple(filter(None, map(store.find, store.ids())))
+
+    def report(self, *, snapshots: int = 500, sample: int = 0) -> ReportPage:
+        """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase, batches, writers,
+        manifests, sizes of files, levels, read amplification, and what `verify` finds. It looks at the newest
+        `snapshots`, and reads `sample` data files in full. What cannot be read is reported on the page. Raises
+        `InvalidOption`, and `MissingExtra` without plotly."""
+        require("plotly", "report", "PaimonTable.report")
+        given = self._given
+        number, files = given.whole("snapshots", snapshots, least=1), given.whole("sample", sample, least=0)
+        return ReportPage(self.location, {self.location: sections_of(self._table, snapshots=number, sample=files)})
 
     def history(self) -> History:
         """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`, `StorageError`."""

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "alter": ("schema", "Change columns and options."),
     "query": ("snapshots", "List the streams and other writers."),
     "watch": ("watch", "Show the streams of tables, again and again."),
+    "report": ("report", "Write a page with plots of a table or a warehouse."),
     "verify": ("orphans", "Check every snapshot, manifest and file."),
     "doctor": ("doctor", "Judge whether a stream can be restarted."),
     "expire": ("snapshots", "Expire old snapshots and delete their files."),

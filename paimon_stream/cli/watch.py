@@ -64,7 +64,7 @@ def _number(
     return Column(key, value, title, text=text, number=True, **how)
 
 
-_COLUMNS: Final[tuple[Column[StreamState], ...]] = (
+COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     Column("table", lambda one: one.location, text=lambda one: "/".join(one.location.rsplit("/", 2)[-2:])),
     Column("state", lambda one: one.state),
     Column("batch", lambda one: one.batch, ident=True),
@@ -87,7 +87,7 @@ _COLUMNS: Final[tuple[Column[StreamState], ...]] = (
 )
 
 
-class _Watched:
+class Watched:
     """The tables of some places, with what was seen last. A place is the folder of a table or of a warehouse, or None
     for the catalog that was given."""
 
@@ -152,7 +152,7 @@ def _sorted(states: list[StreamState], by: str) -> list[StreamState]:
 
 @table_command(
     example="watch /data/warehouse",
-    columns=_COLUMNS,
+    columns=COLUMNS,
     of_warehouse=True,
     params=(
         click.Argument(["others"], nargs=-1, metavar="[TABLE|WAREHOUSE]…", shell_complete=folders),
@@ -168,13 +168,13 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     for five times the usual interval, and `silent` if it has committed nothing for so long; both take at least five
     minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever is shown."""
     console, context = Console(highlight=False), click.get_current_context()
-    watched = _Watched(session, [context.params["warehouse"], *others])
+    watched = Watched(session, [context.params["warehouse"], *others])
     numbers = range(rounds) if rounds is not None else endless() if console.is_terminal else range(1)
     chosen = None if context.params["shown"] is None else context.params["shown"].split(",")
 
     def lines(states: list[StreamState]) -> list[str]:
         if context.params["as_json"]:
-            return [json.dumps(json_of(_COLUMNS, one), ensure_ascii=False) for one in states]
+            return [json.dumps(json_of(COLUMNS, one), ensure_ascii=False) for one in states]
         return [line.plain for line in listing_lines(_listing(states), None, chosen)]
 
     if context.params["as_json"] or not console.is_terminal:
@@ -183,23 +183,28 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     return Answer(document={}, text=())
 
 
-def _rounds(watched: _Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]) -> Iterator[str]:
+def sick_first(states: list[StreamState]) -> list[StreamState]:
+    """The states in the order in which an operator wants to see them."""
+    return _sorted(states, "state")
+
+
+def _rounds(watched: Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]) -> Iterator[str]:
     """The text of each round, which is written before the next one begins."""
     for number in numbers:
         if number:
             system().clock.sleep(interval)
-        yield "".join(f"{line}\n" for line in shown(_sorted(watched.look(number), "state")))
+        yield "".join(f"{line}\n" for line in shown(sick_first(watched.look(number))))
         sys.stdout.flush()
 
 
 def _listing(states: Sequence[StreamState]) -> Listing[StreamState]:
-    return Listing(_COLUMNS, states, "There are no tables.")
+    return Listing(COLUMNS, states, "There are no tables.")
 
 
 class _Screen:
     """The live view of a terminal: all tables, or the one that is opened."""
 
-    def __init__(self, watched: _Watched, console: Console, chosen: Sequence[str] | None) -> None:
+    def __init__(self, watched: Watched, console: Console, chosen: Sequence[str] | None) -> None:
         self._watched, self._console, self._shown = watched, console, chosen
         self._sort, self._place, self._top = 0, 0, 0
         self._open: str | None = None
@@ -248,7 +253,7 @@ class _Screen:
 
     def _of_all(self, states: list[StreamState]) -> list[Text]:
         """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit is cut off."""
-        known = [one.key for one in choose(_COLUMNS) if any(one.value(state) is not None for state in states)]
+        known = [one.key for one in choose(COLUMNS) if any(one.value(state) is not None for state in states)]
         header, *rows = list(listing_lines(_listing(states), None, self._shown or known))
         for number, (row, one) in enumerate(zip(rows, states, strict=False)):
             row.stylize("reverse" if number == self._place else _STYLES.get(one.state, ""))

@@ -46,6 +46,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "rollback_to": {"target": 1},
     "recommit": {},
     "remove_orphan_files": {},
+    "report": {},
     "verify": {},
     "compact_manifests": {},
     "rebuild_index": {},

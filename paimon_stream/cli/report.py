@@ -1,0 +1,48 @@
+"""`report`: a page about a table, or about the tables of a warehouse."""
+
+from typing import Final
+
+import click
+
+from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.cli.command import COUNT, Session, option, table_command
+from paimon_stream.cli.output import Answer
+from paimon_stream.cli.text import in_commands
+from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
+from paimon_stream.errors import PaimonStreamError
+
+_FULL: Final = "Show the plots of at most this number of tables: of a warehouse, the sick ones first."
+
+
+@table_command(
+    example="report -o orders.html /data/shop.db/orders",
+    of_warehouse=True,
+    params=(
+        click.Option(["-o", "--output"], required=True, metavar="FILE", help="Write the page to this file."),
+        option("--tables", _FULL, "most", type=COUNT, default=20),
+        option("--snapshots", "Look at this number of the newest snapshots.", type=COUNT, default=500),
+        option("--sample", "Read this number of data files in full.", type=click.IntRange(min=0), default=0),
+    ),
+)
+def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
+    """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by phase, batches,
+    attempts, writers, manifests, sizes of files, files of level 0, read amplification, what verify finds, and what a
+    compaction would gain. The page needs no network. What cannot be read is reported on it, and the rest is drawn."""
+    place = click.get_current_context().params["warehouse"]
+    watched = Watched(session, [place])
+    states = sick_first(watched.look(0))
+    shown = {}
+    for one in states[:most]:
+        try:
+            shown[one.location] = sections_of(watched.session(one.location).raw, snapshots=snapshots, sample=sample)
+        except PaimonStreamError as why:
+            shown[one.location] = [Section(title="Not readable", about=in_commands(why.message))]
+    titles = [column.name for column in COLUMNS]
+    rows = [[column.cell(one) for column in COLUMNS] for one in states]
+    left = f" The plots of {len(states) - most:,} others are left out." if len(states) > most else ""
+    overview = Section(title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows)
+    page = ReportPage(place or "Report", shown, overview if len(states) > 1 else None)
+    page.save(output)
+    return Answer(
+        document={"output": output, "tables": [one.location for one in states]}, parts=[f"{output} is written."]
+    )

@@ -1,0 +1,65 @@
+"""`report`: the page of a table, and of the tables of a warehouse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+pytest.importorskip("plotly")
+
+from click.testing import CliRunner, Result
+
+from paimon_stream.cli.app import cli
+from paimon_stream.storage.local import LocalStorage
+from tests.kits.commits import Bench
+from tests.kits.streams import Stream
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    for name, batches in (("orders", 3), ("parts", 0), ("users", 1)):
+        Stream(Bench(storage=LocalStorage(str(tmp_path / f"wh/shop.db/{name}")))).batches(batches)
+    return tmp_path / "wh"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["report", *map(str, words)])
+
+
+def test_a_table_gets_a_page(warehouse: Path, tmp_path: Path) -> None:
+    output = tmp_path / "orders.html"
+    done = run("-o", output, "--json", warehouse / "shop.db/orders")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"output": str(output), "tables": [str(warehouse / "shop.db/orders")]}
+    text = output.read_text()
+    assert text.count("<details class=table open>") == 1
+    assert "<h3>Commits by phase</h3>" in text
+    assert "<h3>Streams</h3>" not in text
+
+
+def test_a_warehouse_gets_an_overview_and_its_sick_tables(warehouse: Path, tmp_path: Path) -> None:
+    (warehouse / "shop.db/users/schema/schema-0").write_text("{")
+    output = tmp_path / "all.html"
+    assert run("-o", output, "--tables", 2, warehouse).exit_code == 0
+    text = output.read_text()
+    assert (
+        text.index("<td>shop.db/users</td>")
+        < text.index("<td>shop.db/orders</td>")
+        < text.index("<td>shop.db/parts</td>")
+    )
+    assert "The plots of 1 others are left out." in text
+    assert text.count("<details class=table>") == 2
+    assert "<h3>Not readable</h3>" in text
+
+
+def test_mistakes_end_in_one_line(warehouse: Path, tmp_path: Path) -> None:
+    assert run(warehouse).exit_code == 2
+    done = run("-o", tmp_path / "no/folder.html", warehouse)
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "cannot be written" in done.stderr
+    assert run("-o", tmp_path / "x.html", tmp_path / "nothing").exit_code == 3
