@@ -72,24 +72,19 @@ def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None)
     batch in the checkpoint's folder `offsets`; None if there is none."""
     begins = "Spark would begin a new query there, with batch 0, and read its source from the beginning"
     other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
-    match kind:
-        case Kind.MISSING:
-            return f"There is no checkpoint at {path}. {begins}.", f"{other}."
-        case Kind.EMPTY:
-            return f"{path} is empty. {begins}.", f"{other}. Perhaps a volume is not mounted there."
-        case Kind.OTHER:
-            return f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."
-        case Kind.NO_METADATA:
-            why = "Spark would give the query a new id, and the sink would not know its earlier batches."
-            cure = "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
-            return f"The checkpoint {path} lacks its file metadata. {why}", cure
-        case Kind.FILE:
-            return (f"{path} is a file, not a folder. Spark cannot start from it.", "Give the stream's checkpoint.")
-        case Kind.DAMAGED:
-            why = f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint."
-            return why, f"{_cure_of_damage(path, newest_planned)} Then run the doctor again."
-    cure = "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing."
-    return f"{path} cannot be read from here, so the next batch of the stream is not known.", cure
+    lost = "Spark would give the query a new id, and the sink would not know its earlier batches."
+    restore = "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
+    damaged = f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint."
+    unread = f"{path} cannot be read from here, so the next batch of the stream is not known."
+    elsewhere = "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing."
+    return {
+        Kind.MISSING: (f"There is no checkpoint at {path}. {begins}.", f"{other}."),
+        Kind.EMPTY: (f"{path} is empty. {begins}.", f"{other}. Perhaps a volume is not mounted there."),
+        Kind.OTHER: (f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."),
+        Kind.NO_METADATA: (f"The checkpoint {path} lacks its file metadata. {lost}", restore),
+        Kind.FILE: (f"{path} is a file, not a folder. Spark cannot start from it.", "Give the stream's checkpoint."),
+        Kind.DAMAGED: (damaged, f"{_cure_of_damage(path, newest_planned)} Then run the doctor again."),
+    }.get(kind, (unread, elsewhere))
 
 
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:

@@ -99,8 +99,6 @@ class _Doctor:
             self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
         self._table = load_table(storage, settings.options)
 
-    # -- which sinks ------------------------------------------------------------------------------
-
     def of_checkpoint(
         self, checkpoint: Checkpoint, user: str | None, names: Sequence[str] = (), known: Sequence[str] = ()
     ) -> tuple[Diagnosis, ...]:
@@ -140,8 +138,6 @@ class _Doctor:
         if names:
             return [f"{default}_{name}" if name else default for name in names]
         return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
-
-    # -- one of them ------------------------------------------------------------------------------
 
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
         """The sink's answer, and what the doctor knows beyond it."""
@@ -185,8 +181,6 @@ class _Doctor:
         evidence = replace(found, claimed=others.__contains__)
         return judge(self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites)
 
-    # -- strangers and beginners ------------------------------------------------------------------
-
     def _is_stranger(self, identity: WriterIdentity) -> bool:
         """Whether the table holds nothing of this query or of its commit user."""
         user, query = identity.user, identity.query_id
@@ -218,8 +212,6 @@ class _Doctor:
         last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
         diagnosis = _of_last(user or "-", root, last)
         return replace(diagnosis, explanation=explanation, cure=cure, known=self._known(user))
-
-    # -- what the table knows ---------------------------------------------------------------------
 
     def _known(self, besides: str | None) -> tuple[Writer, ...]:
         """The other streams of this table, without those of other engines."""
@@ -280,8 +272,6 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     done_millis = checkpoint.done_millis(batch_id - 1)
     return Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis), replayed
 
-
-# -- what interrupted commands have left --------------------------------------------------------------
 
 _MINUTE: Final = 60_000
 _UNITS: Final = ((24 * 60 * _MINUTE, "days"), (60 * _MINUTE, "hours"), (_MINUTE, "minutes"))

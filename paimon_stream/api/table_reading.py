@@ -84,8 +84,6 @@ class TableReading(LoadedTable):
 
     __slots__ = ()
 
-    # -- what it holds ----------------------------------------------------------------------------
-
     def snapshots(self) -> tuple[Snapshot, ...]:
         """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._storage)
@@ -135,8 +133,6 @@ class TableReading(LoadedTable):
         """All schemas the table has had, oldest first. Raises `CorruptMetadata`, `StorageError`."""
         store = SchemaStore(self._storage)
         return tuple(map(store.get, store.ids()))
-
-    # -- its rows ----------------------------------------------------------------------------------
 
     def to_arrow(
         self,

@@ -287,8 +287,6 @@ class Cleaner:
         except _HistoryChanged:
             _LOG.warning("%s: a rollback began, so files of a deleted tag stay as orphans.", self.storage.location)
 
-    # -- what others refer to ---------------------------------------------------------------------
-
     def refresh_tags(self) -> None:
         """Reads which branches and tags exist now: one may have been made since the last snapshot was
         removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
@@ -373,8 +371,6 @@ class Cleaner:
             self._journalled = NameSet()
             self._journalled.add(journalled_names(self.storage))
         return self._journalled
-
-    # -- what goes --------------------------------------------------------------------------------
 
     def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,

@@ -194,8 +194,6 @@ class _Cleaner:
             skipped=tuple(self.searched.skipped),
         )
 
-    # -- 1: candidates ----------------------------------------------------------------------------
-
     def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
         """The pages, each with its listing's number and where the hashes of its old files end; these hashes; and the
         prefixes of the names of data files."""
@@ -242,8 +240,6 @@ class _Cleaner:
             self.listed += 1
             if stat.modified_millis < self.cutoff:
                 yield stat
-
-    # -- 2: what is left of them ------------------------------------------------------------------
 
     def _remove_orphans(self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]) -> None:
         start, again = 0, dict[int, None]()

@@ -203,10 +203,8 @@ class _HistoryCheck:
         came = sum(one.net_rows for one in delta)
         total = came + sum(one.net_rows for one in base)
         cure = "Counts of this table cannot be trusted; its rows are as its files have them."
-        for what, said, counted in (
-            ("delta", snapshot.delta_record_count, came),
-            ("total", snapshot.total_record_count, total),
-        ):
+        counts = {"delta": (snapshot.delta_record_count, came), "total": (snapshot.total_record_count, total)}
+        for what, (said, counted) in counts.items():
             if said != counted:
                 text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
                 self.found.error(f"{what}-record-count", text, root.path, cure)

@@ -62,18 +62,10 @@ COUNTERS: Final = (
 )  # fmt: skip
 """The names of the metrics that only grow."""
 METRICS: Final = (
-    "lastCommitDuration",
-    *(f"commitDuration.{part}" for part in PARTS),
-    "lastCommitAttempts",
-    "lastGeneratedSnapshots",
-    *_LAST,
-    "lastCommittedSnapshotId",
-    "lastSnapshotId",
-    "writeDuration",
-    "lastCommitTrips",
-    *(f"lastCommitRequests.{kind}" for kind in KINDS),
-    *COUNTERS,
-)
+    "lastCommitDuration", *(f"commitDuration.{part}" for part in PARTS), "lastCommitAttempts", "lastGeneratedSnapshots",
+    *_LAST, "lastCommittedSnapshotId", "lastSnapshotId", "writeDuration", "lastCommitTrips",
+    *(f"lastCommitRequests.{kind}" for kind in KINDS), *COUNTERS,
+)  # fmt: skip
 """The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
 made a snapshot; all others count since the sink was created."""
 
@@ -112,8 +104,7 @@ class CommitMetrics:
         with self._lock:
             self._counters["orphanFilesDeleted"] += report.removed_files
             self._counters["compactionConflicts"] += report.compact_failed is not None
-            if report.outcome == "already committed":
-                self._counters["skippedBatches"] += 1
+            self._counters["skippedBatches"] += report.outcome == "already committed"
             if report.outcome != "committed":
                 return
             self._durations.update(report.commit_millis)

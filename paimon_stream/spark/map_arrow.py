@@ -49,9 +49,7 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
         return
-    wanted = {_RECORDS: str(size.records)}
-    if _SPARK_LIMITS_BYTES:
-        wanted[_BYTES] = _NO_LIMIT
+    wanted = {_RECORDS: str(size.records)} | ({_BYTES: _NO_LIMIT} if _SPARK_LIMITS_BYTES else {})
     conf = frame.sparkSession.conf
     changed = [key for key in wanted if conf.get(key, None) is None]
     if _SPARK_LIMITS_BYTES and _BYTES not in changed:

@@ -104,9 +104,6 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
     return merge
 
 
-# -- what the rows require of the schema --------------------------------------------------------------
-
-
 def _members(
     struct: st.StructType, known: tuple[DataField, ...], may_widen: Callable[[str], bool], fold: Fold
 ) -> tuple[DataField, ...]:

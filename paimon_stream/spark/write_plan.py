@@ -98,8 +98,6 @@ class WritePlan:
     _bytes: int = 0
     _too_large: int | None = None
 
-    # -- what to do -------------------------------------------------------------------------------
-
     def most_rows(self, table: Table) -> int | None:
         """The most rows that the driver writes in the next batch. None if tasks must write it: before the
         first batch, and if one of the newest batches was not small."""
@@ -146,8 +144,6 @@ class WritePlan:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
         records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
         return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
-
-    # -- learning ---------------------------------------------------------------------------------
 
     def refused(self) -> None:
         """Learns that a batch is too large or wide for the driver. Its rows are no longer known to be narrow."""

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
@@ -50,6 +50,7 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
         return store
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class MemoryStorage(Storage):
     """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process sees them, and so do
     pickled copies. Without a name, only copies share them, as long as there are any. `root` is a folder inside. `clock`
@@ -64,29 +65,20 @@ class MemoryStorage(Storage):
     ['snapshot']
     """
 
-    __slots__ = ("_store", "name", "root")
-
     has_folders = False
-    name: str
-    root: str
-    _store: _Store
+    name: str | None = None
+    root: str = field(default="", kw_only=True)
+    clock: InitVar[Clock | None] = field(default=None, kw_only=True)
+    _store: _Store = field(init=False, compare=False)
 
-    def __init__(self, name: str | None = None, *, root: str = "", clock: Clock | None = None) -> None:
-        object.__setattr__(self, "name", name or _PRIVATE + system().ids.uuid())
-        object.__setattr__(self, "root", checked_path(root) if root else "")
-        object.__setattr__(self, "_store", _shared_store(self.name, clock))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"MemoryStorage is immutable; {name} cannot be set.")
+    def __post_init__(self, clock: Clock | None) -> None:
+        name = self.name or _PRIVATE + system().ids.uuid()
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "root", checked_path(self.root) if self.root else "")
+        object.__setattr__(self, "_store", _shared_store(name, clock))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(MemoryStorage, self.name, root=self.root), ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemoryStorage) and (self.name, self.root) == (other.name, other.root)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.root))
 
     def __repr__(self) -> str:
         return f"MemoryStorage({self.location!r})"

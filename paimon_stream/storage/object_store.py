@@ -210,8 +210,6 @@ class ObjectStorage(Storage):
         found = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: why for one in found for path, why in one.items()}
 
-    # -- requests ---------------------------------------------------------------------------------
-
     @property
     def client(self) -> Client:
         """The connections of this process. Raises `ConfigError` after a fork, and `MissingExtra`."""

@@ -152,8 +152,6 @@ def _sync(folder: str) -> None:
         os.close(descriptor)
 
 
-# -- errors -------------------------------------------------------------------------------------------
-
 _NO_FOLDER: Final = "{file} is a file, where a folder is needed. Remove that file, or use another location"
 _TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {

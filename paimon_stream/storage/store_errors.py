@@ -71,14 +71,9 @@ _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem"), _DENIED),
 }
 _BY_STATUS: Final[dict[int, _Rule]] = {
-    **dict.fromkeys((301, 307, 308), _REGION),
-    **dict.fromkeys((401, 403), _DENIED),
-    **dict.fromkeys((408, 425, 429), _SLOW),
-    **dict.fromkeys((409, 412), _CONFLICT),
-    416: _NO_RANGE,
-    501: _UNSUPPORTED,
-    507: _FULL,
-}
+    301: _REGION, 307: _REGION, 308: _REGION, 401: _DENIED, 403: _DENIED, 408: _SLOW, 425: _SLOW, 429: _SLOW,
+    409: _CONFLICT, 412: _CONFLICT, 416: _NO_RANGE, 501: _UNSUPPORTED, 507: _FULL,
+}  # fmt: skip
 _BY_TEXT: Final = (
     ("Received redirect without LOCATION", _REGION),
     ("non-partial response", _NO_RANGE),
@@ -93,16 +88,11 @@ _BY_TEXT: Final = (
     ("kind: Timeout", TIMED_OUT),
 )  # fmt: skip
 _BY_NAME: Final = {
-    "AlreadyExistsError": _CONFLICT,
-    "FileNotFoundError": _MISSING,
-    "PermissionDeniedError": _DENIED,
-    "UnauthenticatedError": _DENIED,
-    "NotSupportedError": _UNSUPPORTED,
-    "NotImplementedError": _UNSUPPORTED,
-    "InvalidPathError": _NO_PATH,
-    "ValueError": _NO_PATH,
+    "AlreadyExistsError": _CONFLICT, "FileNotFoundError": _MISSING, "PermissionDeniedError": _DENIED,
+    "UnauthenticatedError": _DENIED, "NotSupportedError": _UNSUPPORTED, "NotImplementedError": _UNSUPPORTED,
+    "InvalidPathError": _NO_PATH, "ValueError": _NO_PATH,
     "PanicException": _down("its answer cannot be understood", "Check that the endpoint speaks the store's protocol"),
-}
+}  # fmt: skip
 BROKEN: Final = _down("the connection broke", "Check the network and try again")
 _GIVE: Final = "Give credentials in the storage options or the environment"
 NO_CREDENTIALS: Final = _denied("no credentials were found, and no role of this machine gives any", _GIVE)

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -29,10 +30,10 @@ class Upload(io.RawIOBase):
 
     def __init__(self, store: "ObjectStorage", path: str) -> None:
         super().__init__()
-        store.key(path)
+        self._key = store.key(path)
         self._store = store
         self._path = path
-        self._parts: _Parts | None = None
+        self._writer: Any = None  # that of obstore, of a file that is sent in parts; it appears when it is completed
         self._held = bytearray()  # what was not sent yet
         self._size = 0
 
@@ -40,10 +41,9 @@ class Upload(io.RawIOBase):
         self.close()
         if error is not None:
             self._held.clear()
-            if self._parts is not None:
-                self._parts.abort(error)
-        elif self._parts is not None:
-            self._parts.complete(bytes(self._held), self._size)
+            self._abort(error)
+        elif self._writer is not None:
+            self._complete()
         elif self._store.put_if_absent(self._path, bytes(self._held), repeated=True) is PutResult.EXISTS:
             raise self._exists()
 
@@ -65,53 +65,34 @@ class Upload(io.RawIOBase):
         return len(view)
 
     def _take(self, piece: memoryview) -> None:
-        if self._parts is None and len(self._held) + len(piece) > _PART:
-            self._parts = self._open_parts()
+        if self._writer is None and len(self._held) + len(piece) > _PART:
+            if self._store.exists(self._path):
+                raise self._exists()
+            how = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
+            self._writer = self._ask(lambda obstore, store: obstore.open_writer(store, self._key, **how))
         self._held += piece
         self._size += len(piece)
-        if self._parts is not None and len(self._held) >= _HELD_WITH_PARTS:
-            self._parts.write(bytes(self._held))
-            self._held.clear()
+        if self._writer is not None and len(self._held) >= _HELD_WITH_PARTS:
+            self._send()
 
-    def _open_parts(self) -> "_Parts":
-        try:
-            self._store.head(self._path)
-        except NotFound:
-            return _Parts(self._store, self._path)
-        raise self._exists()
-
-    def _exists(self) -> AlreadyExists:
-        full = f"{self._store.location}/{self._path}"
-        return AlreadyExists(f"{full} exists already. Remove it, or write under another name.", path=full)
-
-
-class _Parts:
-    """A file that is sent in parts. It appears when it is completed."""
-
-    def __init__(self, store: "ObjectStorage", path: str) -> None:
-        self._store = store
-        self._path = path
-        key = store.key(path)
-        self._writer = self._ask(
-            lambda obstore, store: obstore.open_writer(store, key, buffer_size=_PART, max_concurrency=_TOGETHER)
-        )
-
-    def write(self, data: Any) -> None:
-        """Sends the data, when there is enough for a part."""
+    def _send(self) -> None:
+        """Hands over what is held, of which obstore sends a part when there is enough for one."""
+        data = bytes(self._held)
         self._ask(lambda obstore, store: self._writer.write(data))
+        self._held.clear()
 
-    def complete(self, rest: bytes, size: int) -> None:
+    def _complete(self) -> None:
         """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows that it is there."""
         try:
-            self.write(rest)
+            self._send()
             self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))
         except PaimonStreamError as failed:
             why = failed
-            self.abort(failed)
+            self._abort(failed)
         else:
             return
         try:
-            if self._store.head(self._path)["size"] == size:
+            if self._store.head(self._path)["size"] == self._size:
                 return
         except NotFound:
             if not isinstance(why, (AlreadyExists, Unavailable)):
@@ -122,15 +103,18 @@ class _Parts:
         text = f"It is unknown whether {full} was completed. {why.message} Write it under another name."
         raise Unavailable(text, path=full) from None
 
-    def abort(self, error: BaseException) -> None:
-        """Removes the parts, as far as possible."""
-        try:
-            self._ask(lambda obstore, store: self._writer.__exit__(type(error), error, None))
-        except PaimonStreamError:
-            return
+    def _abort(self, error: BaseException) -> None:
+        """Removes the parts, if there are any, as far as possible."""
+        if self._writer is not None:
+            with suppress(PaimonStreamError):
+                self._ask(lambda obstore, store: self._writer.__exit__(type(error), error, None))
 
     def _ask(self, effect: Callable[[Any, Any], Any]) -> Any:
         return self._store.ask("write", self._path, effect, Handle.PARTS)
+
+    def _exists(self) -> AlreadyExists:
+        full = f"{self._store.location}/{self._path}"
+        return AlreadyExists(f"{full} exists already. Remove it, or write under another name.", path=full)
 
 
 def open_source(store: "ObjectStorage", path: str) -> Any:

@@ -149,6 +149,10 @@ def _fixed(**credential: Any) -> Callable[[], Credential]:
     return lambda: {**credential, "expires_at": None}
 
 
+def _expiring(key_id: str, key: str, token: str | None, expires_at: datetime) -> Credential:
+    return {"access_key_id": key_id, "secret_access_key": key, "token": token, "expires_at": expires_at}
+
+
 @dataclass(slots=True, repr=False)
 class _Boto3:
     """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them. A profile's fixed
@@ -177,12 +181,7 @@ class _Boto3:
         if found is None:
             raise LookupError("the profile has no credentials")
         frozen = found.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(timezone.utc) + _LIFETIME,
-        }
+        return _expiring(frozen.access_key, frozen.secret_key, frozen.token, datetime.now(timezone.utc) + _LIFETIME)
 
     def _of_role(self) -> Credential:
         asked = {
@@ -195,12 +194,8 @@ class _Boto3:
             "sts", endpoint_url=self.role.get("aws_endpoint_url_sts"), region_name=session.region_name or "us-east-1"
         )
         found = sts.assume_role(**asked)["Credentials"]
-        return {
-            "access_key_id": found["AccessKeyId"],
-            "secret_access_key": found["SecretAccessKey"],
-            "token": found["SessionToken"],
-            "expires_at": found["Expiration"].astimezone(timezone.utc),
-        }
+        until = found["Expiration"].astimezone(timezone.utc)
+        return _expiring(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], until)
 
 
 def _tried(provider: _Boto3) -> _Boto3:
