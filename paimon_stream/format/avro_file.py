@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
-from paimon_stream.format.raw_bytes import CODECS, ByteCursor, decompressed, unzigzag
+from paimon_stream.format.raw_bytes import CODECS, RAW_DEFLATE, ByteCursor, decompressed, unzigzag
 
 MOST_PLAIN: Final = 16 << 20
 """The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after
@@ -39,7 +39,6 @@ _PAIR: Final = 1 << 14
 _ONES: Final = [bytes((n,)) for n in range(256)]
 _MORE: Final = [low + high for high in _ONES[128:] for low in _ONES[128:]]
 _LAST: Final = _ONES[:128] + [low + high for high in _ONES[1:128] for low in _ONES[128:]]
-_DEFLATE_WINDOW: Final = -15
 
 
 class AvroBlock(NamedTuple):
@@ -76,7 +75,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _deflate(data: bytes) -> bytes:
-    stream = zlib.compressobj(wbits=_DEFLATE_WINDOW)
+    stream = zlib.compressobj(wbits=RAW_DEFLATE)
     return stream.compress(data) + stream.flush()
 
 

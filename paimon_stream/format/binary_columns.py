@@ -26,6 +26,7 @@ _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 COMPACT_DECIMAL: Final = 18
 COMPACT_TIMESTAMP: Final = 3
 INLINE: Final = 7
+_LARGE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
@@ -155,11 +156,7 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
     """The column, cast to the Arrow type that its Paimon type has in memory."""
     wanted = arrow_type(type_)
-    if column.type.equals(wanted):
-        return column
-    if type_.is_string and pa.types.is_large_string(column.type):
-        return column
-    if type_.is_binary and pa.types.is_large_binary(column.type):
+    if column.type in (wanted, _LARGE.get(wanted, wanted)):
         return column
     try:
         return column.cast(wanted)

@@ -40,8 +40,6 @@ _HONOURED: Final = {
     FileFormat.AVRO: (),
 }  # fmt: skip
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_AVRO_TIME_DIGITS: Final = 3
-_AVRO_TIMESTAMP_DIGITS: Final = 6
 _ORC_LTZ_PROBLEM: Final = (
     "in ORC files Java moves timestamps with local time zone by the time zone of each JVM, unless "
     f"{ORC_LTZ_LEGACY.key} = false. Set that in the table, or set file.format to parquet"
@@ -111,9 +109,9 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
     other = "Set file.format to parquet or orc"
     if not _AVRO_NAME.fullmatch(name):
         return f"Avro allows only letters, digits and _ in names, not {name!r}. {other}"
-    if type_.root is TypeRoot.TIME and type_.precision > _AVRO_TIME_DIGITS:
+    if type_.root is TypeRoot.TIME and type_.precision > 3:
         return f"Avro files hold TIME up to precision 3. {other}"
-    if type_.is_timestamp and type_.precision > _AVRO_TIMESTAMP_DIGITS:
+    if type_.is_timestamp and type_.precision > 6:
         return f"Avro files hold timestamps up to precision 6. {other}"
     if type_.root is TypeRoot.MULTISET and type_.element is not None and not type_.element.is_string:
         return f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"

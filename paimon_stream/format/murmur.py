@@ -16,7 +16,6 @@ _ADDED: Final = 0xE6546B64
 _FINAL_1: Final = 0x85EBCA6B
 _FINAL_2: Final = 0xC2B2AE35
 _MASK: Final = 0xFFFFFFFF
-_SIGN: Final = 1 << 31
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -30,7 +29,7 @@ def hash_bytes(data: bytes, seed: int = _SEED) -> int:
     h = (h ^ h >> 16) * _FINAL_1 & _MASK
     h = (h ^ h >> 13) * _FINAL_2 & _MASK
     h ^= h >> 16
-    return h - (1 << 32) if h & _SIGN else h
+    return h - (1 << 32) if h >> 31 else h
 
 
 def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:

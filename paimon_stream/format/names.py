@@ -140,8 +140,6 @@ _JAVA_WHITESPACE: Final = frozenset(
     map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B)))
 ) | frozenset("\u2028\u2029\u205f\u3000")
 _WIDE: Final = Context(prec=100)
-_NANOS_PER_SECOND: Final = 1_000_000_000
-_SECONDS_PER_DAY: Final = 86_400
 
 
 def escape(text: str) -> str:
@@ -253,8 +251,8 @@ def _clock(seconds: int) -> str:
 
 def _split_timestamp(nanos: int) -> tuple[str, str, str]:
     """The date, the time of day, and nine digits of fraction."""
-    seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
-    return _date(seconds // _SECONDS_PER_DAY), _clock(seconds), f"{fraction:09d}"
+    seconds, fraction = divmod(nanos, 10**9)
+    return _date(seconds // 86_400), _clock(seconds), f"{fraction:09d}"
 
 
 def _local_date_time(nanos: int) -> str:

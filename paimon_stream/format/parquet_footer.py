@@ -18,7 +18,6 @@ _DEEPEST: Final = 32
 
 _INT96: Final = 3
 _FIXED_LENGTH: Final = 7
-_WIDTH: Final = 12
 MAGIC: Final = b"PAR1"
 
 # Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's footer.
@@ -59,7 +58,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
             element[_TYPE] = (_I32, type_)
             element.pop(_TYPE_LENGTH, None)
             if type_ == _FIXED_LENGTH:
-                element[_TYPE_LENGTH] = (_I32, _WIDTH)
+                element[_TYPE_LENGTH] = (_I32, 12)
     for group in _structs(known, _ROW_GROUPS):
         for i, chunk in enumerate(_structs(group, _COLUMNS)):
             kind, meta = chunk.get(_META_DATA, (_STRUCT, {}))

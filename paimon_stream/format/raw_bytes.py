@@ -18,7 +18,7 @@ _XZ_MEMORY: Final = 128 << 20
 """The most memory of xz in bytes. Its highest preset needs 65 MiB; a header can ask for 4 GiB."""
 
 _PIECE: Final = 1 << 16
-_RAW: Final = -15
+RAW_DEFLATE: Final = -15
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
@@ -31,7 +31,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
             case "null":
                 plain = packed
             case "deflate":
-                plain = _streamed(zlib.decompressobj(wbits=_RAW), packed, limit)
+                plain = _streamed(zlib.decompressobj(wbits=RAW_DEFLATE), packed, limit, alone=False)
             case "zstandard":
                 plain = _zstd(packed, limit)
             case "snappy":
@@ -39,9 +39,9 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
                 _check(size, limit)
                 plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
             case "bzip2":
-                plain = _whole(bz2.BZ2Decompressor(), packed, limit)
+                plain = _streamed(bz2.BZ2Decompressor(), packed, limit)
             case "xz":
-                plain = _whole(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
+                plain = _streamed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
             case _:
                 raise LookupError(codec)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, FormatError) as wrong:
@@ -55,17 +55,10 @@ def _check(size: int, limit: int) -> None:
         raise ValueError(f"holds more than {limit:,} bytes")
 
 
-def _streamed(stream: Any, packed: bytes, limit: int) -> bytes:
+def _streamed(stream: Any, packed: bytes, limit: int, *, alone: bool = True) -> bytes:
+    """If `alone`, nothing may come after the end. Some writers of deflate leave part of a checksum there."""
     plain: bytes = stream.decompress(packed, limit + 1)
-    if not stream.eof and len(plain) <= limit:
-        raise EOFError
-    return plain
-
-
-def _whole(stream: Any, packed: bytes, limit: int) -> bytes:
-    """Like `_streamed`, but allows nothing after the end. Some writers of deflate leave part of a checksum there."""
-    plain = _streamed(stream, packed, limit)
-    if stream.eof and stream.unused_data:
+    if (not stream.eof and len(plain) <= limit) or (alone and stream.eof and stream.unused_data):
         raise EOFError
     return plain
 

@@ -90,14 +90,12 @@ def _parts(column: pa.Array, exact: bool) -> list[Part]:
     type_ = column.type
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
-    if pa.types.is_integer(type_):
+    if pa.types.is_temporal(type_):
+        column = column.view(pa.int64() if type_.bit_width == 64 else pa.int32())
+    if pa.types.is_integer(column.type):
         return [np.array(column.fill_null(0).to_numpy(zero_copy_only=False))]
     if pa.types.is_floating(type_):
         return [_float_bits(column, exact)]
-    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
-        return [np.array(column.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False))]
-    if pa.types.is_timestamp(type_):
-        return [np.array(column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))]
     if pa.types.is_decimal128(type_):
         return _decimal_words(column)
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -184,12 +182,6 @@ class KeyRuns:
     def retracts(self) -> Flags:
         """For each row along `order`, whether it is -U or -D."""
         made: Flags = (self.kinds == UPDATE_BEFORE) | (self.kinds == DELETE)
-        return made
-
-    @cached_property
-    def deletes(self) -> Flags:
-        """For each row along `order`, whether it is -D."""
-        made: Flags = self.kinds == DELETE
         return made
 
     def last(self, wanted: Flags) -> Ints:

@@ -155,13 +155,10 @@ def _removed(gone: list[int], number: int) -> bool:
 
 
 def _joined_once(first: list[int], then: list[int], numbers: Ints) -> list[int]:
-    there = {numbers[at] for at in first}
-    made = first.copy()
+    there, new = {numbers[at] for at in first}, dict[int, int]()
     for at in then:
-        if numbers[at] not in there:
-            there.add(numbers[at])
-            made.append(at)
-    return made
+        new.setdefault(numbers[at], at)
+    return first + [at for number, at in new.items() if number not in there]
 
 
 def _left(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:

@@ -59,7 +59,7 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     newest = runs.last(counts)
     removing = np.zeros_like(adds) if spec.ignore_delete else _removing(groups.values(), runs)
     if spec.remove_on_delete:
-        removing = runs.deletes
+        removing = runs.kinds == DELETE
     deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
     changes = _Changes(runs, counts, removing)
     of_groups = {position: changes.of_group(group) for position, group in groups.items()}
@@ -115,7 +115,7 @@ def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
     resets = np.zeros(len(runs.order), np.bool_)
     while deleting:
         newer = [_newer(group, runs, resets) for group in deleting]
-        found: Flags = runs.deletes & np.logical_or.reduce(newer)
+        found: Flags = (runs.kinds == DELETE) & np.logical_or.reduce(newer)
         if (found == resets).all():
             break
         resets = found
@@ -257,8 +257,8 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
     codes = np.where(runs.retracts, RETRACT, ADD)
     deleted = np.zeros(len(runs.starts), np.bool_)
     if spec.remove_on_delete:
-        codes[runs.deletes] = SET
-        deleted = runs.deletes[newest]
+        codes[runs.kinds == DELETE] = SET
+        deleted = runs.kinds[newest] == DELETE
     actions = RowActions(runs, codes)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     return merged_columns(spec, arrays, runs, newest, deleted, lambda *_: actions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
-from paimon_stream.errors import InvalidOption, PaimonStreamError
+from paimon_stream.errors import InvalidOption
 
 T = TypeVar("T")
 
@@ -228,16 +228,13 @@ class Options(Mapping[str, str]):
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is no value."""
         raw = self._text(option)
         if raw is None:
-            raise self._invalid(f"Option {option.key!r} is needed, but it is not set.", option=option.key)
+            text = f"Option {option.key!r} is needed, but it is not set."
+            raise InvalidOption(text, option=option.key).at(self._location)
         try:
             return option.parse(raw)
         except ValueError as why:
             text = f"Option {option.key!r} is {raw!r}: {why}."
-            raise self._invalid(text, option=option.key, value=raw) from None
-
-    def _invalid(self, message: str, **context: str) -> PaimonStreamError:
-        error = InvalidOption(message, **context)
-        return error.at(self._location) if self._location else error
+            raise InvalidOption(text, option=option.key, value=raw).at(self._location) from None
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option has a value of its own."""

@@ -19,12 +19,20 @@ Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow type."""
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
 _FLOATS: Final = {TypeRoot.FLOAT, TypeRoot.DOUBLE}
-_NUMBERS: Final = _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}
 _STRINGS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
 _BINARIES: Final = {TypeRoot.BINARY, TypeRoot.VARBINARY}
-_TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
-_MILLIS: Final = 3
-_DAY_MILLIS: Final = 86_400_000
+_CASTS: Final = (
+    (_INTEGERS | {TypeRoot.DECIMAL}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
+    (_FLOATS, _INTEGERS | _FLOATS),
+    (_STRINGS | _INTEGERS | {TypeRoot.BOOLEAN}, _STRINGS),
+    (_BINARIES, _BINARIES),
+    ({TypeRoot.BOOLEAN}, _INTEGERS),
+    (_INTEGERS, {TypeRoot.BOOLEAN}),
+    ({TypeRoot.DATE}, {TypeRoot.TIMESTAMP}),
+    ({TypeRoot.TIMESTAMP}, {TypeRoot.DATE}),
+)
+"""From which types to which others `_cast` converts."""
+
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
 _LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
@@ -47,20 +55,20 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
 
 def check_evolution(column: str, source: DataType, target: DataType) -> None:
     """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the message."""
-    alike = source.root is target.root if source.is_nested or target.is_nested else _can_cast(source, target)
-    if not alike:
+    old, new = source.root, target.root
+    if old is not new and not any(old in some and new in others for some, others in _CASTS):
         raise UnsupportedFeature(
             f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
             "convert between them. Select other columns, or read with an engine on the JVM.",
             column=column,
             type=str(target),
         )
-    for old, new in zip(_parameters(source), _parameters(target), strict=True):
-        check_evolution(column, old, new)
+    for before, now in zip(_parameters(source), _parameters(target), strict=True):
+        check_evolution(column, before, now)
     for member in target.fields:
-        before = _member(source, member.id)
-        if before is not None:
-            check_evolution(f"{column}.{member.name}", before.type, member.type)
+        known = _member(source, member.id)
+        if known is not None:
+            check_evolution(f"{column}.{member.name}", known.type, member.type)
 
 
 def _parameters(type_: DataType) -> list[DataType]:
@@ -156,26 +164,8 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
         raise _misfit(array, type_) from None
 
 
-def _can_cast(source: DataType, target: DataType) -> bool:
-    """Whether `_cast` can convert between these two types, which are not nested."""
-    old, new = source.root, target.root
-    if old is new:
-        return True
-    if old in _NUMBERS and new in _NUMBERS:
-        return not (old in _FLOATS and new is TypeRoot.DECIMAL)
-    if new in _STRINGS:
-        return old in _STRINGS | _INTEGERS | {TypeRoot.BOOLEAN}
-    return (
-        (old in _BINARIES and new in _BINARIES)
-        or (old is TypeRoot.BOOLEAN and new in _INTEGERS)
-        or (old in _INTEGERS and new is TypeRoot.BOOLEAN)
-        or (old is TypeRoot.DATE and new is TypeRoot.TIMESTAMP)
-        or (old is TypeRoot.TIMESTAMP and new is TypeRoot.DATE)
-    )
-
-
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Converts an array from `source`'s Arrow type to `target`'s. Only for types that `_can_cast` allows."""
+    """Converts an array from `source`'s Arrow type to `target`'s. Only for types that `check_evolution` allows."""
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
         return array
@@ -184,7 +174,7 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return _string(array, source, target)
     if new in _BINARIES:
         return array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
-    if old in _TIMESTAMPS or new in _TIMESTAMPS:
+    if source.is_timestamp or target.is_timestamp:
         return _time(array, source, target, wanted)
     if TypeRoot.DECIMAL in (old, new):
         return _decimal(array, source, target, wanted)
@@ -209,14 +199,14 @@ def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataTy
         return array.cast(pa.timestamp("s")).cast(wanted)
     if target.root is TypeRoot.DATE:
         millis = _floor_to(array, pa.timestamp("ms"))
-        return _numbers(millis, lambda values: _toward_zero(values, _DAY_MILLIS), np.int32).view(pa.date32())
+        return _numbers(millis, lambda values: _toward_zero(values, 86_400_000), np.int32).view(pa.date32())
     if target.precision >= source.precision:
         return array.cast(wanted)
     made = _floor_to(array, wanted)
-    step = 10 ** ({"ms": 3, "us": 6, "ns": 9}[made.type.unit] - target.precision)
+    step = PER_SECOND[made.type.unit] // 10**target.precision
     if step == 1:
         return made
-    divide = _toward_zero if target.precision < _MILLIS else np.floor_divide
+    divide = _toward_zero if target.precision < 3 else np.floor_divide
     return _numbers(made, lambda values: divide(values, step) * step, np.int64).view(wanted)
 
 
@@ -234,6 +224,12 @@ def moments(seconds: Longs, nanos: Longs, unit: str) -> Longs:
         raise OverflowError("nanoseconds end in 2262")
     made: Longs = seconds * PER_SECOND[unit] + nanos // (PER_SECOND["ns"] // PER_SECOND[unit])
     return made
+
+
+def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
+    """The error for timestamps in a file that `moments` refuses."""
+    text = f"{what} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow cannot hold in nanoseconds."
+    return UnsupportedFeature(f"{text} Select other columns.", path=path, **context)
 
 
 def _numbers(array: pa.Array, change: Any, dtype: Any) -> pa.Array:

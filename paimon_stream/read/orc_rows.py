@@ -15,21 +15,19 @@ from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.merge.key_runs import nulls
-from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize
+from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize, out_of_range
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 
 _DAY_MILLIS: Final = 86_400_000
 # The range of Arrow's nanoseconds in milliseconds, less two days for time zones.
 _FIRST_MILLIS: Final = -(2**63) // 1_000_000 + 2 * _DAY_MILLIS
 _LAST_MILLIS: Final = (2**63 - 1) // 1_000_000 - 2 * _DAY_MILLIS
-_MICROS: Final = 6
 _PRESENT: Final = 0
 _DATA: Final = 1
 _SECONDARY: Final = 5
 _DIRECT_V2: Final = 2
 _EPOCH_2015: Final = 1_420_070_400
 _WIDTHS: Final = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
-_MILLION: Final = 1_000_000
 _MOST_BITS: Final = 1040
 _MOST_NUMBERS: Final = 512
 """The most bits or numbers that one byte of run lengths can stand for."""
@@ -50,7 +48,7 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
     types = {one.name: one.type for one in fields}
     nested = [name for name in by_hand if not footer.is_timestamp(columns[name])]
     if nested:
-        raise _out_of_range(nested[0], types[nested[0]], path)
+        raise out_of_range(f"Column {nested[0]!r} ({types[nested[0]]}) of {path}", path, column=nested[0])
     by_arrow = [name for name in columns if name not in by_hand]
     # Arrow takes a name with a dot for a member of a struct. In that case all columns are read.
     chosen = None if not by_hand and any("." in name for name in by_arrow) else by_arrow
@@ -67,11 +65,11 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
             stripe_footer = footer.stripe_footer(source, stripe)
             zone = stripe_footer.time_zone if legacy_ltz else ""
             for name in by_hand:
-                unit = "ns" if types[name].precision > _MICROS else "us"
+                unit = "ns" if types[name].precision > 6 else "us"
                 try:
                     arrays[name] = _timestamps(source, footer, stripe, stripe_footer, columns[name], unit)
                 except OverflowError:
-                    raise _out_of_range(name, types[name], path) from None
+                    raise out_of_range(f"Column {name!r} ({types[name]}) of {path}", path, column=name) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
 
 
@@ -83,11 +81,6 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
             if least < _FIRST_MILLIS or most > _LAST_MILLIS:
                 return True
     return False
-
-
-def _out_of_range(name: str, type_: DataType, path: str) -> UnsupportedFeature:
-    text = f"Column {name!r} ({type_}) of {path} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow"
-    return UnsupportedFeature(f"{text} cannot hold there. Select other columns.", path=path, column=name)
 
 
 def _leaf(zone: str) -> Leaf:
@@ -123,7 +116,7 @@ def _timestamps(
     zone = "UTC" if instant else stripe_footer.time_zone
     seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
     # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too large.
-    seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
+    seconds = np.where((seconds < 0) & (nanos >= 1_000_000), seconds - 1, seconds)
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
     found = moments(seconds, nanos, unit)

@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, PER_SECOND, TWELVE_BYTES
 from paimon_stream.format.parquet_footer import MAGIC, TAIL, declare_twelve_bytes, footer_start
 from paimon_stream.format.types import DataField, DataType, arrow_type
-from paimon_stream.read.convert import Chunk, Leaf, moments, normalize, nothing_but_rows
+from paimon_stream.read.convert import Chunk, Leaf, moments, normalize, nothing_but_rows, out_of_range
 
 _INT96: Final = "INT96"
 _BATCH_BYTES: Final = 16 << 20
@@ -23,7 +22,6 @@ _ALONE: Final = 65_536
 """Who asks for batches of fewer rows has many files open."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
-_DAY_SECONDS: Final = 86_400
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -74,12 +72,7 @@ def _with_int96(path: str) -> Leaf:
         try:
             return _as_timestamps(array, arrow_type(type_).unit).view(arrow_type(type_))
         except OverflowError:
-            raise UnsupportedFeature(
-                f"A column of type {type_} in {path} holds timestamps before 1677-09-21 or after 2262-04-11, "
-                "which Arrow cannot hold in nanoseconds. Select other columns.",
-                path=path,
-                type=str(type_),
-            ) from None
+            raise out_of_range(f"A column of type {type_} in {path}", path, type=str(type_)) from None
 
     return leaf
 
@@ -94,7 +87,7 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     days = np.where(missing, JULIAN_EPOCH, parts["day"]).astype(np.int64) - JULIAN_EPOCH
     nanos = np.where(missing, 0, parts["nanos"])
     seconds, nanos = np.divmod(nanos, PER_SECOND["ns"])
-    found = moments(days * _DAY_SECONDS + seconds, nanos, unit)
+    found = moments(days * 86_400 + seconds, nanos, unit)
     return pa.array(found, mask=missing if array.null_count else None).view(pa.timestamp(unit))
 
 

@@ -27,7 +27,6 @@ _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
 _COUNT: Final = DataType(root=TypeRoot.INT)
-_MILLI_DIGITS: Final = 3
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
     **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT), "int"),
@@ -69,7 +68,7 @@ def _schema(type_: DataType, path: str) -> Any:
         case DataType(root=TypeRoot.TIME):
             return {"type": "int", "logicalType": "time-millis"}
         case DataType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ as root):
-            unit = "millis" if type_.precision <= _MILLI_DIGITS else "micros"
+            unit = "millis" if type_.precision <= 3 else "micros"
             return {"type": "long", "logicalType": f"{_TIMESTAMPS[root]}-{unit}"}
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return {"type": "array", "items": _union(element, path)}

@@ -13,7 +13,6 @@ from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 _WIDE: Final = Context(prec=100)
-_DAY_MILLIS: Final = 86_400_000
 _NULL_CURE: Final = "Filter NULLs out, or replace them with coalesce()."
 
 
@@ -106,7 +105,7 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
     if _same_family(source, target):
         return _cast(column, type_, target, place)
     if type_.root is TypeRoot.TIME and pa.types.is_integer(source):
-        beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
+        beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, 86_400_000)))
         if beyond:
             raise _overflow(type_, place, beyond)
         return column.cast(pa.int32()).cast(target)  # milliseconds of the day: Spark has no such type

@@ -35,7 +35,6 @@ _MICRO_DIGITS: Final = 6
 
 _MOST_FOOTER_BYTES: Final = 4096
 _WIDE: Final = Context(prec=100)
-_MILLI_DIGITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +74,6 @@ class ParquetSettings(FileSettings):
             dictionary=format_option(options, "parquet.enable.dictionary", boolean, "parquet-hadoop"),
             more=tuple(_more(options)),
         )
-
-    @property
-    def bounded(self) -> bool | list[str]:
-        """The leaves of which Arrow keeps bounds. The order of twelve bytes is not the order in time."""
-        if not self.leaves:
-            return True
-        return [path for i, (path, _) in enumerate(_leaves(self.stored)) if i not in self.leaves]
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "ParquetFile":
         """Opens a file; see `FileSettings`."""
@@ -167,7 +159,7 @@ def _value(raw: Any, type_: DataType) -> Any:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return Decimal(unscaled).scaleb(-type_.scale, _WIDE)
     if type_.is_timestamp:
-        return raw * (1_000_000 if type_.precision <= _MILLI_DIGITS else 1_000)
+        return raw * (1_000_000 if type_.precision <= 3 else 1_000)
     return raw
 
 
@@ -184,6 +176,8 @@ class ParquetFile(FileWriter):
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
+        # The order of twelve bytes is not the order in time.
+        bounded = [leaf for i, (leaf, _) in enumerate(_leaves(self._stored)) if i not in self._leaves]
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,
@@ -192,7 +186,7 @@ class ParquetFile(FileWriter):
             use_dictionary=dictionary,
             store_decimal_as_integer=True,
             store_schema=False,
-            write_statistics=settings.bounded,
+            write_statistics=bounded if self._leaves else True,
             metadata_collector=footers,
             **dict(settings.more),
         )
@@ -200,16 +194,13 @@ class ParquetFile(FileWriter):
 
     def put(self, rows: pa.Table) -> None:
         """Writes the rows as one row group."""
-        self.writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
-
-    def _as_stored(self, rows: pa.Table) -> pa.Table:
-        if not self._leaves:
-            return rows
-        columns = [
-            pa.chunked_array([_as_int96(chunk, one.type) for chunk in column.chunks], one.type)
-            for one, column in zip(self._stored, rows.columns, strict=True)
-        ]
-        return pa.table(columns, schema=self._stored)
+        if self._leaves:
+            columns = [
+                pa.chunked_array([_as_int96(chunk, one.type) for chunk in column.chunks], one.type)
+                for one, column in zip(self._stored, rows.columns, strict=True)
+            ]
+            rows = pa.table(columns, schema=self._stored)
+        self.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def end(self) -> None:
         """Writes the footer."""
