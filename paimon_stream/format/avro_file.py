@@ -6,7 +6,6 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -48,8 +47,7 @@ class AvroBlock(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compressor:
+class Compressor(NamedTuple):
     """The function that compresses blocks, and the codec's name in the header."""
 
     codec: str

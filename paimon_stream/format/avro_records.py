@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 
@@ -26,6 +26,8 @@ own bytes. Texts and bytes cost nothing, because one of them is read at once. A 
 _MOST_EMPTY: Final = 1
 """The most values without bytes in a record. Paimon writes none."""
 
+Holds: TypeAlias = Callable[[bytes], bool] | None
+Blocks: TypeAlias = Callable[[AvroBlock], bool] | None
 _STEPS: Final = [one.split(".") for one in PATHS]
 _END: Final = zigzag(0)
 _MOST_TEXT: Final = 1 << 20
@@ -47,13 +49,7 @@ def read_records(data: bytes, path: str, wanted: bytes, version: int) -> Iterato
 
 
 def read_rows(
-    data: bytes,
-    path: str,
-    wanted: bytes,
-    version: int,
-    *,
-    wants: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[AvroBlock], bool] | None = None,
+    data: bytes, path: str, wanted: bytes, version: int, *, wants: Holds = None, of_interest: Blocks = None
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for a field that the
     writer did not have. `read_entries` reads blocks whose schema is `wanted`. `wants` chooses records by their first

@@ -4,7 +4,7 @@ part. Only text and bytes make that part differ in size between rows. Layout and
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,9 @@ _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
 _VIEWED: Final = {
-    TypeRoot.TINYINT: np.uint8,
-    TypeRoot.SMALLINT: np.uint16,
-    **dict.fromkeys((TypeRoot.INT, TypeRoot.DATE, TypeRoot.TIME), np.uint32),
-    TypeRoot.BIGINT: np.uint64,
-    TypeRoot.FLOAT: np.float32,
-    TypeRoot.DOUBLE: np.float64,
-}
+    TypeRoot.TINYINT: np.uint8, TypeRoot.SMALLINT: np.uint16, TypeRoot.INT: np.uint32, TypeRoot.DATE: np.uint32,
+    TypeRoot.TIME: np.uint32, TypeRoot.BIGINT: np.uint64, TypeRoot.FLOAT: np.float32, TypeRoot.DOUBLE: np.float64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +63,7 @@ def is_reserved(type_: DataType) -> bool:
     return type_.is_timestamp and type_.precision > COMPACT_TIMESTAMP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Text:
+class _Text(NamedTuple):
     """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after the last text."""
 
     raw: npt.NDArray[np.uint8]
@@ -77,8 +72,7 @@ class _Text:
     lengths: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
     """One column: its slots (without offsets), its NULLs, and its variable part: words that every row has, or text."""
 
     slot: Words
@@ -222,9 +216,7 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     top, rest = np.where(across, low, high), np.where(across, np.uint64(0), low)
     carried = np.where(within > 0, rest >> (np.uint64(64) - np.maximum(within, 1)), np.uint64(0))
     first, second = (top << within | carried).byteswap(), (rest << within).byteswap()
-    return _Part(
-        slot=_zeroed(size.astype(np.uint64), null), null=null, tail=(_zeroed(first, null), _zeroed(second, null))
-    )
+    return _Part(_zeroed(size.astype(np.uint64), null), null, (_zeroed(first, null), _zeroed(second, null)))
 
 
 def _byte_length(low: Words, high: Words) -> Ints:
@@ -283,9 +275,7 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
             pairs = list(zip(keys, values, strict=True))
             return [None if span is None else pairs[span] for span in _spans(column)]
         case TypeRoot.ROW:
-            members = [
-                column_values(member, field.type) for member, field in zip(column.flatten(), type_.fields, strict=True)
-            ]
+            members = [column_values(part, one.type) for part, one in zip(column.flatten(), type_.fields, strict=True)]
             rows = zip(*members, strict=True) if members else iter([()] * len(column))
             return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
         case _:

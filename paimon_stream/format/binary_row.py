@@ -19,17 +19,11 @@ _MARK: Final = 0x80
 _DECIMAL_BYTES: Final = 16
 _EXACT: Final = Context(prec=100)
 
-FIXED: Final = {
-    TypeRoot.BOOLEAN: struct.Struct("<?"),
-    TypeRoot.TINYINT: struct.Struct("<b"),
-    TypeRoot.SMALLINT: struct.Struct("<h"),
-    TypeRoot.INT: struct.Struct("<i"),
-    TypeRoot.DATE: struct.Struct("<i"),
-    TypeRoot.TIME: struct.Struct("<i"),
-    TypeRoot.BIGINT: struct.Struct("<q"),
-    TypeRoot.FLOAT: struct.Struct("<f"),
-    TypeRoot.DOUBLE: struct.Struct("<d"),
-}
+_FORMS: Final = {
+    TypeRoot.BOOLEAN: "?", TypeRoot.TINYINT: "b", TypeRoot.SMALLINT: "h", TypeRoot.INT: "i", TypeRoot.DATE: "i",
+    TypeRoot.TIME: "i", TypeRoot.BIGINT: "q", TypeRoot.FLOAT: "f", TypeRoot.DOUBLE: "d",
+}  # fmt: skip
+FIXED: Final = {root: struct.Struct(f"<{form}") for root, form in _FORMS.items()}
 _SLOT: Final = struct.Struct("<ii")
 _LONG: Final = struct.Struct("<q")
 _COUNT: Final = struct.Struct("<i")

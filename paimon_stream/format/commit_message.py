@@ -4,7 +4,7 @@ are read. The version is not part of the bytes; it travels beside them."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -21,13 +21,6 @@ _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
 _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
-# The lists of files in the order of the bytes: those of the write, then those of the compaction.
-_FILE_FIELDS: Final = (
-    "new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files",
-    "compact_before", "compact_after", "compact_changelog_files", "compact_new_index_files",
-    "compact_deleted_index_files",
-)  # fmt: skip
-_FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +107,11 @@ class CommitMessage:
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
         source.finish()
         return messages
+
+
+# The lists of files in the order of the bytes: those of the write, then those of the compaction.
+_FILE_FIELDS: Final = tuple(one.name for one in fields(CommitMessage) if one.default == ())
+_FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
 class _Input(ByteCursor):

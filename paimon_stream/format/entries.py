@@ -24,8 +24,7 @@ class FileSource(IntEnum):
     COMPACT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleStats:
+class SimpleStats(NamedTuple):
     """Bounds and null counts of columns: two serialized rows, and one count per column, None if unknown."""
 
     min_values: bytes

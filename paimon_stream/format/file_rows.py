@@ -155,9 +155,7 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
     if header & 0x700:
         raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
-    return entries.SimpleStats(
-        min_values=_bytes(row, low), max_values=_bytes(row, high), null_counts=_counts(_piece(row, counts))
-    )
+    return entries.SimpleStats(_bytes(row, low), _bytes(row, high), _counts(_piece(row, counts)))
 
 
 def _array_of(array: bytes, what: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.json_text import decode_checksummed, encode_checksummed, integer, optional_text, understanding
 from paimon_stream.format.names import checked_name
-from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.snapshot_json import SnapshotRef, json_key
 
 _KIND: Final = "journal"
 _CURE: Final = (
@@ -56,19 +56,13 @@ class PreviousBatch:
     snapshot: SnapshotRef
 
 
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("batch_id", "schema_id", "total_buckets", "prepared_millis"), integer),
+    **dict.fromkeys(("query_id", "run_id", "checkpoint", "query_name", "offsets_hash"), optional_text),
+    "schema_digest": str,
+}
 # Attribute, JSON key, and what reads the value.
-_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
-    ("batch_id", "batchId", integer),
-    ("query_id", "queryId", optional_text),
-    ("run_id", "runId", optional_text),
-    ("checkpoint", "checkpoint", optional_text),
-    ("query_name", "queryName", optional_text),
-    ("offsets_hash", "offsetsHash", optional_text),
-    ("schema_digest", "schemaDigest", str),
-    ("schema_id", "schemaId", integer),
-    ("total_buckets", "totalBuckets", integer),
-    ("prepared_millis", "preparedMillis", integer),
-)
+_FIELDS: Final = [(name, json_key(name), read) for name, read in _READERS.items()]
 
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:

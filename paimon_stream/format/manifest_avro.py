@@ -2,7 +2,7 @@
 fields are found by name in the file's schema: unknown fields are skipped, missing nullable fields are None."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, Compressor, compressor, corrupt, encode_file, zigzag
-from paimon_stream.format.avro_records import read_records, read_rows
+from paimon_stream.format.avro_records import Blocks, Holds, read_records, read_rows
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     EMPTY_STATS,
@@ -230,12 +230,7 @@ _KINDS: Final = {int(kind): kind for kind in FileKind}
 _META: Final = {one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"}
 
 
-def decode_manifest(
-    data: bytes,
-    path: str,
-    holds: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[AvroBlock], bool] | None = None,
-) -> list[ManifestEntry]:
+def decode_manifest(data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None) -> list[ManifestEntry]:
     """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is decoded only if it
     is `of_interest`. Other entries are read only as far as is needed to find the next one. `path` is for messages.
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
@@ -247,7 +242,7 @@ def decode_manifest(
 
 
 def read_manifest(
-    data: bytes, path: str, paths: tuple[str, ...], of_interest: Callable[[AvroBlock], bool] | None = None
+    data: bytes, path: str, paths: tuple[str, ...], of_interest: Blocks = None
 ) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
     Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
@@ -300,9 +295,7 @@ def _text(value: Any, shared: _Shared) -> Any:
 def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
     if not counts and low == high == EMPTY_ROW:
         return EMPTY_STATS
-    return SimpleStats(
-        min_values=_text(low, shared), max_values=_text(high, shared), null_counts=_tuple(counts, shared) or ()
-    )
+    return SimpleStats(_text(low, shared), _text(high, shared), _tuple(counts, shared) or ())
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
@@ -344,12 +337,6 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
 
 def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
     stats = record["_PARTITION_STATS"]
+    found = SimpleStats(stats["_MIN_VALUES"], stats["_MAX_VALUES"], tuple(stats.get("_NULL_COUNTS") or ()))
     known: dict[str, Any] = {name: record.get(key) for name, key in _META.items()}
-    return ManifestFileMeta(
-        **known,
-        partition_stats=SimpleStats(
-            min_values=stats["_MIN_VALUES"],
-            max_values=stats["_MAX_VALUES"],
-            null_counts=tuple(stats.get("_NULL_COUNTS") or ()),
-        ),
-    )
+    return ManifestFileMeta(**known, partition_stats=found)

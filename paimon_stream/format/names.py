@@ -140,6 +140,7 @@ _JAVA_WHITESPACE: Final = frozenset(
     map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B)))
 ) | frozenset("\u2028\u2029\u205f\u3000")
 _WIDE: Final = Context(prec=100)
+_NULL: Final = "__DEFAULT_PARTITION__"
 
 
 def escape(text: str) -> str:
@@ -153,21 +154,17 @@ def unescape(text: str) -> str:
 
 
 def partition_path(
-    keys: Sequence[str],
-    types: Sequence[DataType],
-    values: Sequence[Any],
-    default_name: str = "__DEFAULT_PARTITION__",
-    legacy: bool = True,
+    keys: Sequence[str], types: Sequence[DataType], values: Sequence[Any], default: str = _NULL, legacy: bool = True
 ) -> str:
     """The folder of a partition, relative to the table, without a slash at its end; empty without keys. `values` are in
-    the internal form of `format/binary_row.py`; NULL, empty and blank ones become `default_name`. `legacy` is
+    the internal form of `format/binary_row.py`; NULL, empty and blank ones become `default`. `legacy` is
     `partition.legacy-name`. Raises `UnsupportedFeature` for nested types, BINARY, and without `legacy` for TIMESTAMP
     WITH LOCAL TIME ZONE, which Java writes in the zone of its machine."""
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy)
         text = "" if value is None else value_text(type_, value, legacy)
-        parts.append(f"{escape(key)}={escape(default_name if is_blank(text) else text)}")
+        parts.append(f"{escape(key)}={escape(default if is_blank(text) else text)}")
     return "/".join(parts)
 
 

@@ -89,11 +89,15 @@ class SnapshotRef:
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 
 
+def json_key(name: str) -> str:
+    """The key in JSON of an attribute, such as `schemaId` of `schema_id`."""
+    return re.sub("_(.)", lambda found: found[1].upper(), name)
+
+
 def _form(one: Field[Any]) -> tuple[str, str, type, bool]:
     """The attribute, the JSON key and the JSON type of a field; True if the key is always present."""
-    key = re.sub("_(.)", lambda found: found[1].upper(), one.name)
     required = one.name == "version" or (one.default is MISSING and one.default_factory is MISSING)
-    return one.name, key, _TYPES[one.type], required
+    return one.name, json_key(one.name), _TYPES[one.type], required
 
 
 _TYPES: Final[dict[Any, type]] = {

@@ -100,11 +100,8 @@ def parse_mode(text: str) -> StatsMode:
         return StatsMode(kind="truncate", length=int(truncate[1]))
     if word in ("none", "counts", "full"):
         return StatsMode(kind=word)
-    raise InvalidOption(
-        f"{text!r} is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more.",
-        option="metadata.stats-mode",
-        value=text,
-    )
+    why = f"{text!r} is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more."
+    raise InvalidOption(why, option="metadata.stats-mode", value=text)
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
@@ -135,11 +132,8 @@ def encode_stats(
 
 
 def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> SimpleStats:
-    return SimpleStats(
-        min_values=serialize(types, [one.min for one in stats]),
-        max_values=serialize(types, [one.max for one in stats]),
-        null_counts=tuple(one.null_count for one in stats),
-    )
+    low, high = serialize(types, [one.min for one in stats]), serialize(types, [one.max for one in stats])
+    return SimpleStats(min_values=low, max_values=high, null_counts=tuple(one.null_count for one in stats))
 
 
 def decode_stats(

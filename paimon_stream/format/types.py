@@ -25,20 +25,11 @@ TypeRoot = Enum(
 """The kinds of types; the name is the keyword of the canonical text."""
 
 PLAIN: Final = {
-    TypeRoot.BOOLEAN: pa.bool_(),
-    TypeRoot.TINYINT: pa.int8(),
-    TypeRoot.SMALLINT: pa.int16(),
-    TypeRoot.INT: pa.int32(),
-    TypeRoot.BIGINT: pa.int64(),
-    TypeRoot.FLOAT: pa.float32(),
-    TypeRoot.DOUBLE: pa.float64(),
-    TypeRoot.CHAR: pa.string(),
-    TypeRoot.VARCHAR: pa.string(),
-    TypeRoot.BINARY: pa.binary(),
-    TypeRoot.VARBINARY: pa.binary(),
-    TypeRoot.DATE: pa.date32(),
-    TypeRoot.TIME: pa.time32("ms"),
-}
+    TypeRoot.BOOLEAN: pa.bool_(), TypeRoot.TINYINT: pa.int8(), TypeRoot.SMALLINT: pa.int16(), TypeRoot.INT: pa.int32(),
+    TypeRoot.BIGINT: pa.int64(), TypeRoot.FLOAT: pa.float32(), TypeRoot.DOUBLE: pa.float64(),
+    TypeRoot.CHAR: pa.string(), TypeRoot.VARCHAR: pa.string(), TypeRoot.BINARY: pa.binary(),
+    TypeRoot.VARBINARY: pa.binary(), TypeRoot.DATE: pa.date32(), TypeRoot.TIME: pa.time32("ms"),
+}  # fmt: skip
 """The Arrow types of the types that have one, whatever their precision."""
 
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
@@ -170,13 +161,9 @@ without it, a type of a few kilobytes would exhaust the stack."""
 
 _SHORT: Final = 40
 _ALIASES: Final = {
-    "INTEGER": "INT",
-    "NUMERIC": "DECIMAL",
-    "DEC": "DECIMAL",
-    "STRING": "VARCHAR",
-    "BYTES": "VARBINARY",
+    "INTEGER": "INT", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "STRING": "VARCHAR", "BYTES": "VARBINARY",
     "DOUBLE PRECISION": "DOUBLE",
-}
+}  # fmt: skip
 _DEFAULT_PRECISION: Final = {
     **dict.fromkeys(_WITH_LENGTH, 1),
     TypeRoot.DECIMAL: 10,

@@ -32,13 +32,12 @@ _COMPACT: Final = 18
 """Java holds decimals of up to 18 digits as 64-bit numbers. Their intermediate sums may have more digits."""
 
 
+ActionsOf = Callable[[str, ColumnRule], RowActions]
+"""Gives the row actions of the column of that name."""
+
+
 def merged_columns(
-    spec: MergeSpec,
-    columns: Mapping[str, pa.Array],
-    runs: KeyRuns,
-    newest: Ints,
-    deleted: Flags,
-    actions_of: Callable[[str, ColumnRule], RowActions],
+    spec: MergeSpec, columns: Mapping[str, pa.Array], runs: KeyRuns, newest: Ints, deleted: Flags, actions_of: ActionsOf
 ) -> list[pa.Array]:
     """The columns with one row per key: each column with a rule as its rows' actions say, the others from the row at
     the key's place in `newest`. `deleted` are the keys whose row is a -D. Raises what `folded` raises."""
@@ -215,9 +214,8 @@ def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, 
     sums = sums.group_by("key", use_threads=False).aggregate([("value", "sum")]).combine_chunks()
     places = np.full(len(runs.starts), -1)
     places[sums.column("key").to_numpy()] = np.arange(sums.num_rows)
-    made = pa.concat_arrays(
-        [*sums.column("value_sum").cast(type_).chunks, pa.array(totals.values(), type_, size=len(totals))]
-    )
+    parts = sums.column("value_sum").cast(type_).chunks
+    made = pa.concat_arrays([*parts, pa.array(totals.values(), type_, size=len(totals))])
     places[list(totals)] = sums.num_rows + np.arange(len(totals))
     return made.take(pa.array(places, mask=places < 0))
 

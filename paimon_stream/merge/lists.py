@@ -1,8 +1,7 @@
 """listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element. Equal elements get
 equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,8 +73,7 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
 # -- lists and maps ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Elements:
+class _Elements(NamedTuple):
     """Elements of a column in the order of their rows: `at`, the position of each among all, `owner`, its key, and
     `place`, that of its row along the order."""
 

@@ -242,26 +242,19 @@ class _Reading:
         delimiter = self._options.get(own + "list-agg-delimiter", ",")
         if function == "listagg" and distinct and not delimiter:
             raise self._wrong(own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts")
-        return ColumnRule(
-            function=function,
-            ignore_retract=self._is_on(own + "ignore-retract"),
-            distinct=distinct,
-            delimiter=delimiter,
-            group=group,
-        )
+        ignore = self._is_on(own + "ignore-retract")
+        return ColumnRule(function=function, ignore_retract=ignore, distinct=distinct, delimiter=delimiter, group=group)
 
     # -- partial update ----------------------------------------------------------------------------
 
-    def _partial_update(
-        self, remove: bool, ignore_delete: bool
-    ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
+    def _partial_update(self, remove: bool, ignore: bool) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
         groups, member_of = self._groups()
         ordering = {name for group in groups for name in group.ordering}
         on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
         removing = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
         deleting = self._columns(on_group, filter(None, removing.split(",")))
         for given, key in ((remove, opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key), (deleting, on_group)):
-            if given and ignore_delete:
+            if given and ignore:
                 raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {key}")
         if remove and groups:
             raise self._wrong(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
@@ -279,12 +272,9 @@ class _Reading:
                 rules[one.name] = ColumnRule(function=kind, group=group)
             else:
                 if group is None and function != _LAST_NON_NULL:
-                    raise self._wrong(
-                        f"fields.{one.name}.aggregate-function"
-                        if self._own_function(one.name)
-                        else opt.DEFAULT_AGGREGATE_FUNCTION.key,
-                        f"needs a sequence group that has the column {one.name!r}",
-                    )
+                    own = f"fields.{one.name}.aggregate-function"
+                    key = own if self._own_function(one.name) else opt.DEFAULT_AGGREGATE_FUNCTION.key
+                    raise self._wrong(key, f"needs a sequence group that has the column {one.name!r}")
                 rules[one.name] = self._rule(one, function, group)
         return tuple([replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]), rules
 

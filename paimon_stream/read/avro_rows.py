@@ -19,7 +19,6 @@ from paimon_stream.read.convert import Chunk, normalize
 
 _BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-_DECIMAL_BYTES: Final = 16
 _BATCH_BYTES: Final = 32 << 20
 _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
@@ -168,11 +167,7 @@ def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
     """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit decimals."""
-    raw = b"".join(
-        bytes(_DECIMAL_BYTES)
-        if one is None
-        else int.from_bytes(one, "big", signed=True).to_bytes(_DECIMAL_BYTES, "little", signed=True)
-        for one in values
-    )
+    numbers = (int.from_bytes(one or b"", "big", signed=True) for one in values)
+    raw = b"".join(one.to_bytes(16, "little", signed=True) for one in numbers)
     valid = pa.array([one is not None for one in values], pa.bool_())
     return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], pa.py_buffer(raw)])

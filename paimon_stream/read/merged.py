@@ -82,9 +82,7 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     return made
 
 
-def with_older(
-    found: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
-) -> Iterator[Section]:
+def with_older(some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]) -> Iterator[Section]:
     """The sections, each with the `older` files that may have keys of it. These are of higher levels, on each
     of which no two files have the same keys. Raises `FormatError` for keys that cannot be decoded."""
     levels: defaultdict[int, list[tuple[Key, Key, ManifestEntry]]] = defaultdict(list)
@@ -92,7 +90,7 @@ def with_older(
         levels[one.file.level].append((_key(types, one.file.min_key), _key(types, one.file.max_key), one))
     for files in levels.values():
         files.sort(key=lambda one: one[0])
-    for section in found:
+    for section in some:
         least = min(_key(types, one.file.min_key) for one in section.files)
         most = max(_key(types, one.file.max_key) for one in section.files)
         spans = (

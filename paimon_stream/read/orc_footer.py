@@ -2,7 +2,6 @@
 https://orc.apache.org/specification; docs/architecture.md, "ORC timestamps")."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
@@ -58,8 +57,7 @@ class StripeFooter(NamedTuple):
     time_zone: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrcFooter:
+class OrcFooter(NamedTuple):
     """Types by column number (0 is the row), stripes, and the bounds of timestamp columns in milliseconds."""
 
     types: tuple[OrcType, ...]
@@ -88,12 +86,8 @@ class OrcFooter:
         types = tuple(_type(Message(one)) for one in footer.all(4))
         if not types or any(child >= len(types) for one in types for child in one.children):
             raise FormatError("its types contradict each other")
-        return cls(
-            types=types,
-            stripes=tuple(OrcStripe(*map(Message(one).number, range(1, 6))) for one in footer.all(3)),
-            millis=dict(_statistics(footer)),
-            codec=codec,
-        )
+        stripes = tuple(OrcStripe(*map(Message(one).number, range(1, 6))) for one in footer.all(3))
+        return cls(types=types, stripes=stripes, millis=dict(_statistics(footer)), codec=codec)
 
     def columns(self) -> dict[str, int]:
         """The numbers of the row's columns, by name."""
@@ -122,11 +116,8 @@ class OrcFooter:
         for one in map(Message, message.all(1)):
             streams.append(Stream(one.number(1), one.number(2), offset, length=one.number(3)))
             offset += one.number(3)
-        return StripeFooter(
-            streams=tuple(streams),
-            encodings=tuple(Message(one).number(1) for one in message.all(2)),
-            time_zone=message.data(3).decode("utf-8", "replace"),
-        )
+        encodings = tuple(Message(one).number(1) for one in message.all(2))
+        return StripeFooter(tuple(streams), encodings, message.data(3).decode("utf-8", "replace"))
 
     def stream(self, source: Any, stream: Stream) -> bytes:
         """The content of a stream, decompressed. Raises `FormatError`."""

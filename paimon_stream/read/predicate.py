@@ -23,12 +23,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, TypeRoot
 
-_REFUSALS: Final[tuple[type[Exception], ...]] = (
-    pa.ArrowInvalid,
-    pa.ArrowNotImplementedError,
-    pa.ArrowKeyError,
-    pa.ArrowTypeError,
-)
+_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
 _TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
@@ -109,7 +104,8 @@ def _refusal(where: pc.Expression, empty: pa.Table) -> Exception | None:
     try:
         empty.filter(where)
     except _REFUSALS as why:
-        return why
+        found: Exception = why
+        return found
     return None
 
 

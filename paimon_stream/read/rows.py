@@ -209,9 +209,8 @@ class _Reader:
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
-        self.ahead.expect(
-            (self._scan.table.layout.file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries
-        )
+        file_of = self._scan.table.layout.file_of
+        self.ahead.expect((file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries)
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come from the manifest."""

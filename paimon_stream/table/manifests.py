@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -188,7 +187,7 @@ class ManifestWriter:
             file_size=len(data),
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
-            partition_stats=replace(stats, null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
+            partition_stats=stats._replace(null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets, default=None),
             max_bucket=max(tally.buckets, default=None),

@@ -28,14 +28,10 @@ _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
 _COUNT: Final = DataType(root=TypeRoot.INT)
 _PLAIN: Final = {
-    TypeRoot.BOOLEAN: "boolean",
-    **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT), "int"),
-    TypeRoot.BIGINT: "long",
-    TypeRoot.FLOAT: "float",
-    TypeRoot.DOUBLE: "double",
-    **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), "string"),
-    **dict.fromkeys((TypeRoot.BINARY, TypeRoot.VARBINARY), "bytes"),
-}
+    TypeRoot.BOOLEAN: "boolean", TypeRoot.TINYINT: "int", TypeRoot.SMALLINT: "int", TypeRoot.INT: "int",
+    TypeRoot.BIGINT: "long", TypeRoot.FLOAT: "float", TypeRoot.DOUBLE: "double", TypeRoot.CHAR: "string",
+    TypeRoot.VARCHAR: "string", TypeRoot.BINARY: "bytes", TypeRoot.VARBINARY: "bytes",
+}  # fmt: skip
 # The names are swapped on purpose: Java writes them this way.
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
@@ -182,14 +178,9 @@ class AvroSettings(FileSettings):
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "AvroSettings":
         """The settings that follow from the options. Raises `InvalidOption`."""
-        codec = compression(options, FileFormat.AVRO)
-        return cls(
-            fields=schema.fields,
-            wanted=wanted,
-            codec=codec,
-            level=options.value(ZSTD_LEVEL),
-            suffix=file_suffix(options, FileFormat.AVRO, codec),
-        )
+        codec, level = compression(options, FileFormat.AVRO), options.value(ZSTD_LEVEL)
+        suffix = file_suffix(options, FileFormat.AVRO, codec)
+        return cls(fields=schema.fields, wanted=wanted, codec=codec, level=level, suffix=suffix)
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "AvroDataFile":
         """Opens a file; see `FileSettings`."""

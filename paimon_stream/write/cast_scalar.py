@@ -41,14 +41,14 @@ class Place:
         return {"table": self.table, "column": self.column + self.path, "count": count}
 
 
-def check_nulls(column: pa.Array, type_: DataType, place: "Place", cure: str = _NULL_CURE) -> None:
+def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NULL_CURE) -> None:
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
         text = f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}"
         raise errors.NullInNotNull(text, **place.context(column.null_count))
 
 
-def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
+def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     """The column as `target`, the Arrow type of the scalar type `type_`; not copied if it fits. Raises
     `IncompatibleSchema` for other types and for more digits than the type has, `NumericOverflow` for numbers out of
     range, `ValueTooLong` for too long text and bytes, and `InvalidData` for text that is not UTF-8."""
@@ -63,7 +63,7 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: "
     return column
 
 
-def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
+def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
     step = PER_SECOND[column.type.unit] // 10**type_.precision
     if step <= 1:
@@ -74,7 +74,7 @@ def _check_digits(column: pa.Array, type_: DataType, place: "Place") -> None:
         raise _loss(column, type_, place, changed)
 
 
-def _check_text(column: pa.Array, type_: DataType, place: "Place") -> None:
+def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
     broken = count_not_utf8(column)
     if broken:
         raise errors.InvalidData(
@@ -84,7 +84,7 @@ def _check_text(column: pa.Array, type_: DataType, place: "Place") -> None:
         )
 
 
-def _check_length(column: pa.Array, type_: DataType, place: "Place") -> None:
+def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
     """Checks the length: code points of text, bytes of BINARY."""
     most = type_.precision
     if (pc.max(pc.binary_length(column)).as_py() or 0) <= most:
@@ -100,7 +100,7 @@ def _check_length(column: pa.Array, type_: DataType, place: "Place") -> None:
         )
 
 
-def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
+def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     source = column.type
     if _same_family(source, target):
         return _cast(column, type_, target, place)
@@ -120,27 +120,25 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: "P
     raise _other_type(column, type_, place, len(column) - column.null_count)
 
 
-def _overflow(type_: DataType, place: "Place", outside: int) -> errors.NumericOverflow:
+def _overflow(type_: DataType, place: Place, outside: int) -> errors.NumericOverflow:
     text = f"{place} is {type_}, but the value is out of its range in {place.amount}."
     return errors.NumericOverflow(f"{text} Widen the column, or fix the values.", **place.context(outside))
 
 
-def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: "Place") -> pa.Array:
+def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
         raise _loss(column, type_, place, _count_changed(column, target)) from None
 
 
-def _loss(column: pa.Array, type_: DataType, place: "Place", count: int) -> errors.IncompatibleSchema:
+def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> errors.IncompatibleSchema:
     return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
 
 
-def _other_type(
-    column: pa.Array, type_: DataType, place: "Place", count: int, trouble: str = ""
-) -> errors.IncompatibleSchema:
-    text = f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first."
-    return errors.IncompatibleSchema(text, **place.context(count), type=str(column.type))
+def _other_type(column: pa.Array, type_: DataType, place: Place, rows: int, why: str = "") -> errors.IncompatibleSchema:
+    text = f"{place} is {type_}, but the rows have {column.type} there{why}. Cast the column first."
+    return errors.IncompatibleSchema(text, **place.context(rows), type=str(column.type))
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:

@@ -37,12 +37,8 @@ class ColumnPlan:
     @classmethod
     def of(cls, schema: TableSchema, table: str = "") -> "ColumnPlan":
         """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of` refuses."""
-        return cls(
-            table=table,
-            fields=schema.fields,
-            arrow=file_schema(schema),
-            defaults=tuple(default_of(one, table) for one in schema.fields),
-        )
+        defaults = tuple(default_of(one, table) for one in schema.fields)
+        return cls(table=table, fields=schema.fields, arrow=file_schema(schema), defaults=defaults)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the table's columns in order and in exactly the types of `file_schema`; fitting columns are
@@ -50,12 +46,8 @@ class ColumnPlan:
         decimals, any time zone to UTC, other units of the same instant, large and dictionary-encoded strings, integers
         to TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
         `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
-        columns = [
-            self._cast(batch.column(position), *parts)
-            for position, *parts in zip(
-                self._positions(batch.schema.names), self.fields, self.arrow.types, self.defaults, strict=True
-            )
-        ]
+        parts = zip(self._positions(batch.schema.names), self.fields, self.arrow.types, self.defaults, strict=True)
+        columns = [self._cast(batch.column(position), *others) for position, *others in parts]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def _cast(self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None) -> pa.Array:

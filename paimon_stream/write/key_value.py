@@ -98,19 +98,9 @@ class KeyValueSettings:
             keys_at = tuple(values_at + schema.field_names.index(one.name) for one in keys)
         wanted = (*(True for _ in range(values_at - 2)), False, False, *stats.wanted)
         plain = DataFileSettings.of(schema, options, table)
-        return cls(
-            file=replace(
-                plain,
-                format=file_settings(stored, options, wanted, table),
-                arrow=file_schema(stored),
-                stats=stats,
-                prefix=prefix,
-            ),
-            keys=keys,
-            key_mode=key_mode,
-            keys_at=keys_at,
-            values_at=values_at,
-        )
+        made = file_settings(stored, options, wanted, table)
+        file = replace(plain, format=made, arrow=file_schema(stored), stats=stats, prefix=prefix)
+        return cls(file=file, keys=keys, key_mode=key_mode, keys_at=keys_at, values_at=values_at)
 
     def stored(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Rows of the table, each with its sequence number and kind, with the columns of the file."""
@@ -184,11 +174,8 @@ class KeyValueWriter(BucketWriter):
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         keyed = self._keyed
-        key_stats, _ = encode_stats(
-            [replace(one, type=replace(one.type, nullable=True)) for one in keyed.keys],
-            [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at],
-            False,
-        )
+        keys = [replace(one, type=one.type.with_nullable(True)) for one in keyed.keys]
+        key_stats, _ = encode_stats(keys, [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at], False)
         made = replace(
             super()._described(file, columns[keyed.values_at :]),
             key_stats=key_stats,

@@ -183,9 +183,7 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
     return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
 
 
-def format_option(
-    options: Options, key: str, parse: Callable[[str], Any], documented_by: str, default: Any = None
-) -> Any:
+def format_option(options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None) -> Any:
     """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if `parse` refuses."""
     raw = options.get(key)
     if raw is None:
@@ -193,7 +191,7 @@ def format_option(
     try:
         return parse(raw)
     except (ValueError, KeyError):
-        text = f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {documented_by} documents it."
+        text = f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {author} documents it."
         raise InvalidOption(text, option=key, value=raw) from None
 
 

@@ -201,18 +201,16 @@ _MASK: Final = 0xFFFFFFFF
 _WIDE: Final = Context(prec=50)
 
 
-def assign_buckets(
-    batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int, function: str = "default"
-) -> Numbers:
-    """The bucket of every row, 0 to `num_buckets` - 1. `batch` has the columns of `bucket-key`, in its order, with
+def assign_buckets(batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default") -> Numbers:
+    """The bucket of every row, 0 to `count` - 1. `batch` has the columns of `bucket-key`, in its order, with
     these `types`. `function` is the option `bucket-function.type`. Raises `UnsupportedFeature` for nested types,
     `InvalidOption` if the key does not suit the function, `InvalidData` for columns that do not fit their type."""
     if function == "mod":
-        return _mod(batch, types, num_buckets)
+        return _mod(batch, types, count)
     if function == "hive":
-        return _hive(batch, types, num_buckets)
+        return _hive(batch, types, count)
     # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
-    rest: Numbers = np.fmod(key_hashes(batch, types), np.int32(num_buckets))
+    rest: Numbers = np.fmod(key_hashes(batch, types), np.int32(count))
     return np.abs(rest, out=rest)
 
 
