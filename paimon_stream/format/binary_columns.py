@@ -253,9 +253,6 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
     return _Part(slot=_zeroed(slot, null), null=null, text=text)
 
 
-# -- columns to values --------------------------------------------------------------------------------
-
-
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
     """The column as values in the internal form (see `binary_row`), for any type. It runs Python code per
     value, so it is for partitions, keys and statistics, not for data. Raises `InvalidData`."""

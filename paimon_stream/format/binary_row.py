@@ -90,9 +90,6 @@ def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[
         ) from None
 
 
-# -- writing ------------------------------------------------------------------------------------------
-
-
 def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the row."""
     try:
@@ -167,9 +164,6 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 def _array_form(element: DataType, count: int) -> tuple[int, int]:
     """Where the elements of an array begin, and the bytes of one."""
     return 4 + (count + 31) // 32 * 4, FIXED[element.root].size if element.root in FIXED else 8
-
-
-# -- reading ------------------------------------------------------------------------------------------
 
 
 def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:

@@ -23,9 +23,6 @@ _MARK_SHIFT: Final = 56
 _LOW_WORD: Final = 0xFFFFFFFF
 
 
-# -- writing ------------------------------------------------------------------------------------------
-
-
 class _Row:
     """A row being built: slots, null bits, and pieces of the variable part in field order."""
 
@@ -103,9 +100,6 @@ def _built_stats_row(stats: entries.SimpleStats) -> bytes:
 
 
 _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
-
-
-# -- reading ------------------------------------------------------------------------------------------
 
 
 def decode_data_file(data: bytes) -> entries.DataFileMeta:
@@ -206,9 +200,6 @@ _COLUMNS: Final = [
     for i, (one, form) in enumerate(zip(fields(entries.DataFileMeta), _FORMS, strict=True))
 ]
 _VALUES: Final = attrgetter(*(name for name, *_ in _COLUMNS))
-
-
-# -- index files --------------------------------------------------------------------------------------
 
 
 _NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")

@@ -219,9 +219,6 @@ def _bytes(data: bytes) -> bytes:
     return zigzag(len(data)) + data
 
 
-# -- reading --------------------------------------------------------------------------------------
-
-
 _MOST_DIFFERENT: Final = 256 << 20
 _DIFFERENT_PER_BYTE: Final = 512
 _LONG: Final = 128

@@ -1,7 +1,6 @@
 """The one rule for the names of files and folders in a table (format.md §1). Others may have written metadata, messages
-and journals, so everything that turns a name into a path to read or delete asks here. The names of buckets and
-partitions are fixed (format.md §1.1, §1.4). Those of data files are open: options give prefixes, and tables migrated
-from Hive keep theirs."""
+and journals, so whatever turns a name into a path to read or delete asks here. Names of buckets and partitions are
+fixed (format.md §1.1, §1.4). Those of data files are open: options give prefixes, and tables from Hive keep theirs."""
 
 import math
 import re
@@ -43,8 +42,8 @@ def wrong_with(name: str) -> str | None:
 
 
 def checked_name(name: str, path: str, source: str | None = None) -> str:
-    """Returns the name if a file or folder of a table can have it. `path` is the file or folder that names
-    it; `source` says the same in words for the message. Raises `CorruptMetadata`."""
+    """Returns the name if a file or folder of a table can have it. `path` is the file or folder that names it; `source`
+    says the same in words for the message. Raises `CorruptMetadata`."""
     wrong = wrong_with(name)
     if wrong is not None:
         raise CorruptMetadata(
@@ -118,8 +117,8 @@ class Mentions:
 
 
 def _note(block: bytes, start: int, found: list[int]) -> None:
-    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag, seven
-    bits per byte). Two bytes of length are enough for every file name."""
+    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag, seven bits per
+    byte). Two bytes of length are enough for every file name."""
     last = block[start - 1]
     if last > 0x7F:
         return

@@ -168,9 +168,6 @@ def schema_of_statistics(data: bytes, path: str) -> int:
         return integer(parse_json(data)["schemaId"])
 
 
-# -- partitions ---------------------------------------------------------------------------------------
-
-
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
     """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises `FormatError`."""
     rows = [(deserialize_partition(types, one), count) for one, count in Counter(partitions).items()]

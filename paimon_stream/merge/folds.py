@@ -94,8 +94,7 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
 
 # -- functions that choose one of a key's rows and take its value as it is -------------------------------
 #
-# Each function finds the rows that change the held value. The last of them is chosen. If that row retracts,
-# the value is NULL.
+# Each function finds the rows that change the held value. The last is chosen; the value is NULL if it retracts.
 
 
 def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
@@ -148,9 +147,9 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
 
 # -- sums and products ----------------------------------------------------------------------------------
 #
-# Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that even
-# the last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step overflows. Products
-# of decimals, and products with retracted values, are computed value by value: each step is rounded before the next.
+# Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that even the
+# last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step overflows. Products of
+# decimals, and products with retracted values, are computed value by value: each step is rounded before the next.
 
 
 def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
@@ -189,9 +188,6 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
             values = np.where(wanted, values, values.dtype.type(fold.identity))
             made = fold.reduceat(values, runs.starts, dtype=values.dtype)
     return pa.array(made, column.type, mask=none)
-
-
-# -- sums of decimals -------------------------------------------------------------------------------
 
 
 def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
@@ -246,9 +242,6 @@ def _unscaled(column: pa.Array) -> list[int | None]:
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
     return Decimal(unscaled).scaleb(-scale, _WIDE)
-
-
-# -- products, value by value -----------------------------------------------------------------------
 
 
 class _Arithmetic:

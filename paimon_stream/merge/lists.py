@@ -21,8 +21,6 @@ from paimon_stream.merge.key_runs import (
     run_starts,
 )
 
-# -- texts ------------------------------------------------------------------------------------------
-
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
     """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty. With `distinct`,
@@ -68,9 +66,6 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
     order = np.argsort(at, kind="stable")
     both = pa.concat_arrays([texts.take(pa.array(whole)), parts.take(pa.array(kept))])
     return both.take(pa.array(order)), owner[at[order]]
-
-
-# -- lists and maps ---------------------------------------------------------------------------------
 
 
 class _Elements(NamedTuple):
@@ -191,8 +186,7 @@ def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps. Of those with one map key, the last counts, at the place of the first; that of an
-    older row only without another."""
+    """A key's entries. Of those with one map key, the last counts, at the first's place; an older row's only alone."""
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -249,13 +243,9 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
     return pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
 
 
-# -- equality ---------------------------------------------------------------------------------------
-
-
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
     """A number for each value, the same for equal values; NULL equals NULL. With `plain`, values are compared as Java
-    compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and a list or map with a NULL equals no
-    other."""
+    compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and lists and maps with NULL equal none."""
     type_ = values.type
     if pa.types.is_struct(type_):
         words = np.stack([equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1)

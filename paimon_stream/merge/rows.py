@@ -71,9 +71,6 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     return merged_columns(spec, arrays, runs, newest, deleted, actions_of)
 
 
-# -- sequence groups --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Group:
     """A sequence group along the order. `there` says where its ordering columns are not all NULL. `ranks`, from 1 on,

@@ -32,9 +32,8 @@ _NUMERIC: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but NULL replaces the one
-    before it) or `of_group` (the value of the row that the sequence group chooses). `group` is the position of the
-    column's group, if it has one."""
+    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but NULL replaces the
+    last) or `of_group` (the value in the row that the group chooses). `group` is the position of its group, if any."""
 
     function: str
     ignore_retract: bool = False
@@ -80,8 +79,8 @@ _FIELDS: Final = "fields."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup:
-    """A group of columns in a partial update. A row may change them only if its values in the `ordering`
-    columns are not smaller than the held ones. `deletes` says that a -D of the group deletes the row."""
+    """A group of columns in a partial update. A row may change them only if its values in the `ordering` columns are
+    not smaller than the held ones. `deletes` says that a -D of the group deletes the row."""
 
     ordering: tuple[str, ...]
     deletes: bool = False
@@ -160,8 +159,6 @@ class _Reading:
             groups=groups,
         )
 
-    # -- single options ----------------------------------------------------------------------------
-
     def _is_on(self, key: str) -> bool:
         text = self._options.get(key, "false").lower()
         if text not in ("true", "false"):
@@ -201,8 +198,6 @@ class _Reading:
         value = self._options.get(option, "")
         text = f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out."
         return InvalidOption(text, option=option, value=value, table=self._table)
-
-    # -- aggregation -------------------------------------------------------------------------------
 
     def _aggregation(self, sequence: Sequence[str], remove: bool) -> dict[str, ColumnRule]:
         rules = {}
@@ -244,8 +239,6 @@ class _Reading:
             raise self._wrong(own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts")
         ignore = self._is_on(own + "ignore-retract")
         return ColumnRule(function=function, ignore_retract=ignore, distinct=distinct, delimiter=delimiter, group=group)
-
-    # -- partial update ----------------------------------------------------------------------------
 
     def _partial_update(self, remove: bool, ignore: bool) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
         groups, member_of = self._groups()

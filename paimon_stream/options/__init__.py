@@ -5,7 +5,6 @@ writes. Sink options start with `paimon-stream.`. Everything else reads options 
 from paimon_stream.options.checks import *  # noqa: F403 - what is defined there
 from paimon_stream.options.of_compaction import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.of_sinks import *  # noqa: F403 - every option that is declared there
-from paimon_stream.options.of_stores import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.of_tables import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.option import *  # noqa: F403 - what is defined there
 from paimon_stream.options.store_names import is_secret as is_secret

@@ -12,7 +12,7 @@ from typing import Any, Final, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_sinks, of_stores, of_tables
+from paimon_stream.options import of_compaction, of_sinks, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -53,12 +53,12 @@ def compaction_options() -> tuple[Option[Any], ...]:
 
 def sink_options() -> tuple[Option[Any], ...]:
     """All declared sink options."""
-    return _declared(of_sinks) + store_options()
+    return _declared(of_sinks)
 
 
 def store_options() -> tuple[Option[Any], ...]:
     """All declared options for object stores, which are sink options, too."""
-    return _declared(of_stores)
+    return tuple(one for one in sink_options() if one.key.startswith(f"{SINK_PREFIX}store."))
 
 
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:

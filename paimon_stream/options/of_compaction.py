@@ -24,7 +24,7 @@ SPLIT_OPEN_FILE_COST = Option(
 )  # fmt: skip
 COMPACTION_TRIGGER = Option(
     "num-sorted-run.compaction-trigger", positive, "5",
-    "A bucket of a table with a primary key is compacted when it has this number of sorted runs. See "
+    "A bucket of a table with a primary key is compacted at this number of sorted runs. See "
     "num-sorted-run.stop-trigger.",
 )  # fmt: skip
 COMPACTION_AMPLIFICATION = Option(

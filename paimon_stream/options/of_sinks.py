@@ -1,9 +1,9 @@
-"""The options of a sink, which begin with `paimon-stream.`."""
+"""The options of a sink, which begin with `paimon-stream.`; those for object stores may be storage options, too."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from paimon_stream.options.option import Option, boolean, one_of, share, switch, text
+from paimon_stream.options.option import Option, between, boolean, duration, one_of, positive, share, switch, text
 
 _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
@@ -22,17 +22,20 @@ def _operation_mapping(value: str) -> Mapping[str, str]:
     return {token.strip(): kind.strip() for token, kind in pairs}
 
 
+def _millis(text: str) -> int:
+    """Milliseconds of a duration, at least one."""
+    return positive(str(duration(text)))
+
+
 _DECIDE: Final = one_of("fail", "continue")
 
 ON_CHECKPOINT_RESET = Option(
     "paimon-stream.on-checkpoint-reset", _DECIDE, "fail",
-    "What to do when a new checkpoint continues a stream that another checkpoint wrote, or when a checkpoint was "
-    "rewound.",
+    "What to do when a new checkpoint continues a stream that another one wrote, or when a checkpoint was rewound.",
 )  # fmt: skip
 ON_UNKNOWN_HISTORY = Option(
     "paimon-stream.on-unknown-history", _DECIDE, "fail",
-    "What to do when it is unknown whether a batch was committed, because the snapshots that would show it no longer "
-    "exist.",
+    "What to do when it is unknown whether a batch was committed: the snapshots that would show it no longer exist.",
 )  # fmt: skip
 ON_TABLE_CHANGE = Option(
     "paimon-stream.on-table-change", _DECIDE, "fail",
@@ -48,26 +51,23 @@ JOURNAL_REUSE = Option(
 )  # fmt: skip
 SHUFFLE = Option(
     "paimon-stream.shuffle", one_of("auto", "bucket", "none"), "auto",
-    "How rows reach the tasks that write them. bucket gathers each bucket in one task, which costs a shuffle and "
-    "makes fewer, larger files. none leaves rows where they are; with a primary key that halves the CPU of large "
-    "batches, but each task writes a file into each bucket, for compactions to merge. auto gathers the rows of "
-    "tables with primary keys. It gathers the rows of other tables only if the previous batch left at least four "
-    "small files per partition and bucket.",
+    "How rows reach the tasks that write them. bucket gathers each bucket in one task; that costs a shuffle and makes "
+    "fewer, larger files. none leaves rows where they are; with a primary key that halves the CPU of large batches, "
+    "but each task writes a file into each bucket, for compactions to merge. auto gathers the rows of tables with "
+    "primary keys, and of others only if the last batch left at least four small files per partition and bucket.",
 )  # fmt: skip
 SMALL_BATCH = Option(
     "paimon-stream.small-batch", one_of("auto", "off"), "auto",
     "auto: if the last batches were small, the driver writes the next one, which needs no Python worker. Small means "
     "at most 16 MB and 65,536 rows, or 262,144 rows for a table with partitions, buckets or a primary key, where "
-    "tasks would write more files. If the next batch turns out to be larger, the tasks write it; at most 128 MB of "
-    "rows reach the driver. The driver never writes for queries with state or on Spark Connect. off: the tasks write "
-    "every batch.",
+    "tasks would write more files. If the next batch is larger, the tasks write it; at most 128 MB of rows reach the "
+    "driver. The driver never writes for queries with state or on Spark Connect. off: the tasks write every batch.",
 )  # fmt: skip
 ON_SEQUENCE_CONFLICT = Option(
     "paimon-stream.on-sequence-conflict", one_of("rewrite", "fail", "ignore"), "rewrite",
     "What to do when another writer has added rows to a bucket of a table with a primary key, with the sequence "
     "numbers that this batch uses. rewrite: write the batch again with higher numbers. fail: stop the stream. ignore: "
-    "commit anyway; it is then undefined which of two rows with the same key wins. Has no effect if sequence.field is "
-    "set.",
+    "commit anyway; it is then undefined which of two rows of one key wins. Has no effect if sequence.field is set.",
 )  # fmt: skip
 STREAM_COMPACT = Option(
     "paimon-stream.compact", one_of("auto", "minor", "off"), "auto",
@@ -84,8 +84,7 @@ STREAM_COMPACT_SHARE = Option(
 )  # fmt: skip
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column", text, None,
-    "A column of the incoming rows that says what each row does to its key. The table does not have this column. See "
-    "paimon-stream.operation-mapping.",
+    "A column of the rows, not of the table: what each row does to its key. See paimon-stream.operation-mapping.",
 )  # fmt: skip
 OPERATION_MAPPING = Option(
     "paimon-stream.operation-mapping", _operation_mapping, None,
@@ -119,3 +118,27 @@ UNSAFE_SINGLE_WRITER = switch(
     "paimon-stream.unsafe-single-writer",
     "Allow commits on a storage that cannot create files atomically. Safe only with a single writer.",
 )
+STORE_TIMEOUT = Option(
+    "paimon-stream.store.timeout", _millis, "10 s",
+    "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
+)  # fmt: skip
+STORE_CONNECT_TIMEOUT = Option("paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: time to connect.")
+STORE_MAX_RETRIES = Option(
+    "paimon-stream.store.max-retries", between(0, 100, "must be from 0 to 100"), "8",
+    "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
+    "snapshot is not among them; commit.max-retries applies to it.",
+)  # fmt: skip
+STORE_MAX_OUTAGE = Option(
+    "paimon-stream.store.max-outage", duration, "10 min",
+    "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
+)  # fmt: skip
+STORE_ALLOW_HTTP = switch(
+    "paimon-stream.store.allow-http",
+    "Object stores: allow an endpoint without TLS on another machine. Anybody on the way can then read the "
+    "rows and the session token.",
+)
+STORE_FROM_SPARK = Option(
+    "paimon-stream.store.from-spark", boolean, "true",
+    "Object stores: if storage options do not say it, take endpoint and credentials from Spark's own "
+    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.",
+)  # fmt: skip

@@ -45,9 +45,8 @@ EXTERNAL_WEIGHTS = Option(
     "With weight-robin, how many files each path gets, such as 1,3.",
 )  # fmt: skip
 FILE_FORMAT_PER_LEVEL = Option(
-    "file.format.per.level", levels, "",
-    "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",
-)  # fmt: skip
+    "file.format.per.level", levels, "", "Formats by level, for tables with primary keys, such as 0:avro,5:parquet."
+)
 FILE_COMPRESSION_PER_LEVEL = Option("file.compression.per.level", levels, "", "Compressions by level (primary keys).")
 STATS_MODE_PER_LEVEL = Option("metadata.stats-mode.per.level", levels, "", "Statistics modes by level (primary keys).")
 THIN_MODE = switch("data-file.thin-mode", "Files of tables with primary keys store each key only once.")
@@ -76,8 +75,7 @@ RECORD_TIME_FIELD = Option(
 )  # fmt: skip
 TARGET_FILE_SIZE = Option(
     "target-file-size", size, None,
-    "A data file is closed when it reaches this size. If not set: 256 mb for append tables, 128 mb for "
-    "tables with primary keys.",
+    "A data file is closed at this size. If not set: 256 mb for append tables, 128 mb with a primary key.",
 )  # fmt: skip
 STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept for each column.")
 STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics.")
@@ -147,8 +145,7 @@ IGNORE_EMPTY_COMMIT = Option("snapshot.ignore-empty-commit", boolean, "true", "A
 FORCE_CREATE_SNAPSHOT = switch("commit.force-create-snapshot", "A batch without rows creates a snapshot, too.")
 DYNAMIC_OVERWRITE = Option(
     "dynamic-partition-overwrite", boolean, "true",
-    "An overwrite that names no partition replaces only the partitions that get rows. false: it replaces the "
-    "whole table.",
+    "An overwrite that names no partition replaces only partitions that get rows. false: it replaces the whole table.",
 )  # fmt: skip
 OVERWRITE_UPGRADE = Option(
     "overwrite-upgrade", boolean, "true",
@@ -171,9 +168,8 @@ DISCARD_DUPLICATES = switch(
 SNAPSHOT_TIME_RETAINED = Option("snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long.")
 SNAPSHOT_NUM_RETAINED_MIN = Option("snapshot.num-retained.min", positive, "10", "At least this many snapshots stay.")
 SNAPSHOT_NUM_RETAINED_MAX = Option(
-    "snapshot.num-retained.max", positive, "2147483647",
-    "At most this number of snapshots is kept, however young they are.",
-)  # fmt: skip
+    "snapshot.num-retained.max", positive, "2147483647", "At most this many snapshots stay, however young they are."
+)
 SNAPSHOT_EXPIRE_LIMIT = Option("snapshot.expire.limit", positive, "50", "At most this many snapshots expire at once.")
 SNAPSHOT_EXPIRE_MODE = Option(
     "snapshot.expire.execution-mode", one_of("sync", "async"), "sync",

@@ -187,8 +187,7 @@ _MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not
 
 
 def time_form(value: str) -> re.Pattern[str]:
-    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Each letter is a group; Y is a year of 2
-    digits."""
+    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Letters are groups; Y is a year of 2 digits."""
     if value.count("[") > _MOST_SECTIONS:
         raise ValueError(f"it has more than {_MOST_SECTIONS} sections in [ ]")
     try:

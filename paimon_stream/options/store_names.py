@@ -44,9 +44,8 @@ class Found:
 
 
 def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
-    """The option that a name means for a store of this kind; None if there is none. `owners` are the bucket, or the
-    hosts of the account and its container. Hadoop's names may end with a host, or begin with a bucket; those of other
-    owners mean nothing here."""
+    """The option that a name means for this kind of store, or None. `owners` are the bucket, or the hosts of the
+    account and its container. Hadoop's names may end with a host, or begin with a bucket; others' mean nothing here."""
     folded = folded_name(kind, name)
     own = _without_owner(kind, folded, owners)
     option = _BY_NAME[kind].get(own)

@@ -9,10 +9,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOption:
-    """One storage option. `key` is the key of obstore, or a word of this package that becomes such keys. `inverse` are
-    names that mean the opposite. `switch` says that the value is true or false. Options of one `login` are taken from
-    one source only: a key of one and a token of another source fit nobody. The variables of the `environment` are read
-    on the driver."""
+    """One storage option. `key` is obstore's, or a word of this package that becomes such keys. `inverse` are names
+    that mean the opposite. `switch`: the value is true or false. Options of one `login` are taken from one source only:
+    a key of one and a token of another fit nobody. The variables of the `environment` are read on the driver."""
 
     key: str
     names: tuple[str, ...]
@@ -252,44 +251,42 @@ PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 """The beginnings of folded names by the kind of store."""
 
 _TRUST: Final = "Nobody can then tell the store from a stranger. Trust its CA by 'root_certificate'"
-_CONDITION: Final = "Each commit is a put that the store refuses if the snapshot is there; no lock is needed"
-_SIGNING: Final = "Requests are signed with AWS Signature Version 4 only"
-REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
+_CURES: Final = {
     "s3": {
-        "allow.invalid.certificates": _TRUST,
-        **dict.fromkeys(
-            ("conditional.put", "copy.if.not.exists", "s3.allow.unsafe.rename", "s3.locking.provider"), _CONDITION
+        _TRUST: "allow.invalid.certificates",
+        "Each commit is a put that the store refuses if the snapshot is there; no lock is needed": (
+            "conditional.put copy.if.not.exists s3.allow.unsafe.rename s3.locking.provider"
         ),
-        **dict.fromkeys(("custom.signers", "signing.algorithm", "s3.signing.algorithm", "signer"), _SIGNING),
-        **dict.fromkeys(("signer.type", "signer.uri", "signer.endpoint", "remote.signing.enabled"), _SIGNING),
-        **dict.fromkeys(("accesspoint.arn", "access.points"), "Give the alias of the access point as the bucket"),
-        **dict.fromkeys(
-            ("delegation.token.binding", "security.credential.provider.path"), "Give keys, a profile or a role"
+        "Requests are signed with AWS Signature Version 4 only": (
+            "custom.signers signing.algorithm s3.signing.algorithm signer signer.type signer.uri signer.endpoint "
+            "remote.signing.enabled"
         ),
-        "s3.express": "Directory buckets list their files in no order",
+        "Give the alias of the access point as the bucket": "accesspoint.arn access.points",
+        "Give keys, a profile or a role": "delegation.token.binding security.credential.provider.path",
+        "Directory buckets list their files in no order": "s3.express",
     },
     "gcs": {
-        "allow.invalid.certificates": _TRUST,
-        **dict.fromkeys(
-            ("auth.access.token.provider", "auth.access.token.provider.impl"),
-            "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
+        _TRUST: "allow.invalid.certificates",
+        "Give 'gs.service-account-key' or 'gcs.oauth2.token'": (
+            "auth.access.token.provider auth.access.token.provider.impl"
         ),
-        **dict.fromkeys(
-            (f"auth.service.account.{part}" for part in ("email", "private.key", "private.key.id", "keyfile")),
-            "Give 'gs.service-account-key', the JSON text",
+        "Give 'gs.service-account-key', the JSON text": (
+            "auth.service.account.email auth.service.account.private.key auth.service.account.private.key.id "
+            "auth.service.account.keyfile"
         ),
-        **dict.fromkeys(
-            ("encryption.algorithm", "encryption.key"), "Keys of your own are not supported on Google Cloud Storage"
-        ),
+        "Keys of your own are not supported on Google Cloud Storage": "encryption.algorithm encryption.key",
     },
     "azure": {
-        "allow.invalid.certificates": _TRUST,
-        "connection.string": "Give its parts 'azure.account-name' and 'azure.account.key'",
-        "sas.token.provider.type": "Give the signature itself as 'azure.sas-token'",
-        "account.keyprovider": "Give the key itself as 'azure.account.key'",
-        "use.emulator": "Give the emulator's 'azure.endpoint', 'azure.account-name' and 'azure.account.key'",
-        "use.fabric.endpoint": "Give the location abfss://<workspace>@onelake.dfs.fabric.microsoft.com/…",
-        "encryption.context.provider.type": "Give the key itself, 'fs.azure.encryption.encoded.client-provided-key'",
+        _TRUST: "allow.invalid.certificates",
+        "Give its parts 'azure.account-name' and 'azure.account.key'": "connection.string",
+        "Give the signature itself as 'azure.sas-token'": "sas.token.provider.type",
+        "Give the key itself as 'azure.account.key'": "account.keyprovider",
+        "Give the emulator's 'azure.endpoint', 'azure.account-name' and 'azure.account.key'": "use.emulator",
+        "Give the location abfss://<workspace>@onelake.dfs.fabric.microsoft.com/…": "use.fabric.endpoint",
+        "Give the key itself, 'fs.azure.encryption.encoded.client-provided-key'": "encryption.context.provider.type",
     },
+}
+REFUSED: Final = {
+    kind: {name: cure for cure, names in cures.items() for name in names.split()} for kind, cures in _CURES.items()
 }
 """Folded names that are known and refused, by the kind of store: what to do instead."""

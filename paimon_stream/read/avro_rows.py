@@ -101,9 +101,6 @@ def _renamed(node: Any, names: dict[str, str]) -> Any:
     return _renamed(kind, names)
 
 
-# -- values to arrays -----------------------------------------------------------------------------
-
-
 def _array(values: list[Any], type_: DataType) -> pa.Array:
     wanted = arrow_type(type_)
     try:

@@ -127,11 +127,6 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-def key_at(columns: Sequence[pa.Array]) -> Callable[[int], Key]:
-    """Returns a function that gives the key in a row of these columns, in the form in which keys compare."""
-    return lambda row: tuple(_scalar(column[row]) for column in columns)
-
-
 def _scalar(scalar: Any) -> Any:
     type_ = scalar.type
     if pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
@@ -320,7 +315,9 @@ class _Run:
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:
-        return key_at([batch.column(name) for name in self._keys])
+        """A function that gives the key in a row, in the form in which keys compare."""
+        columns = [batch.column(name) for name in self._keys]
+        return lambda row: tuple(_scalar(column[row]) for column in columns)
 
 
 def _rows_in(entry: ManifestEntry, size: int) -> int:

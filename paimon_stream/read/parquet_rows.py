@@ -25,10 +25,10 @@ _SAMPLE: Final = 16
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
-    One row group is in memory at a time; of a local file, or where many files are open, only some pages of it. Raises
-    `UnsupportedFeature` for timestamps of precision 7 to 9 outside the range of Arrow's nanoseconds, and whatever Arrow
-    raises on a broken file."""
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that it was written with. One
+    row group is in memory at a time; of a local file, or with many files open, only some pages. Raises
+    `UnsupportedFeature` for timestamps of precision 7 to 9 beyond Arrow's nanoseconds, and what Arrow raises on a
+    broken file."""
     buffer = _buffered(source, len(fields), batch_rows)
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize

@@ -277,9 +277,6 @@ def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
     return entry.partition, entry.bucket, entry.file.first_row_id or 0, entry.file.row_count
 
 
-# -- what is not read -----------------------------------------------------------------------------
-
-
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     check_branch_option(table)
     refused: tuple[opt.Option[Any], ...] = (opt.TABLE_TYPE, opt.SNAPSHOT_ORDERING, opt.PK_CLUSTERING_OVERRIDE, *also)

@@ -36,9 +36,6 @@ _PLAIN: Final = {
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
 
-# -- the schema ---------------------------------------------------------------------------------------
-
-
 def _record(name: str, fields: Sequence[DataField], **more: str) -> dict[str, Any]:
     members = [_member(one.name, one.type, f"{name}_{one.name}") for one in fields]
     return {"type": "record", "name": name, **more, "fields": members}
@@ -84,9 +81,6 @@ def _entry(type_: DataType) -> tuple[DataType, DataType]:
     """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro takes for nullable."""
     key, value = type_.entry
     return key, value if type_.root is TypeRoot.MAP else _COUNT
-
-
-# -- the rows -----------------------------------------------------------------------------------------
 
 
 def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:

@@ -26,8 +26,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch for one table has to look like. `table` is its location, for messages. `defaults` replace NULLs,
-    but for None, where NULLs stay."""
+    """What every batch of a table looks like. `table` is for messages. `defaults` replace NULLs; None leaves them."""
 
     table: str
     fields: tuple[DataField, ...]
@@ -109,9 +108,6 @@ def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place
     return made
 
 
-# -- ARRAY, MAP, MULTISET -----------------------------------------------------------------------------
-
-
 def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
@@ -141,9 +137,6 @@ def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Arr
         lengths[null] = 0
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     return pa.array(offsets, mask=np.append(null, False) if null.any() else None), parts
-
-
-# -- ROW ----------------------------------------------------------------------------------------------
 
 
 def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
@@ -188,13 +181,9 @@ def _zero(type_: pa.DataType) -> Any:
     return False if pa.types.is_boolean(type_) else 0
 
 
-# -- default values -----------------------------------------------------------------------------------
-
-
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of the column when they are written; None without a default. The text is parsed as
-    Java casts a string to the type, without its quotes. Raises `UnsupportedFeature` if it is not a value of the type,
-    and for nested columns."""
+    """The value that replaces NULLs of the column; None without a default. The text is parsed as Java casts a string to
+    the type, without its quotes. Raises `UnsupportedFeature` if it is no such value, and for nested columns."""
     text = one.default_value
     if text is None:
         return None

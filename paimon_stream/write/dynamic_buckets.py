@@ -119,8 +119,8 @@ class Assigner:
         return buckets[where]
 
     def write(self, partition: bytes, bucket: int) -> tuple[IndexFileMeta, ...]:
-        """Writes the bucket's next index file, with the older hashes and the new ones. Writes nothing if there
-        are no new ones. Raises `CorruptMetadata`, `StorageError`."""
+        """Writes the bucket's next index file, with the older hashes and the new ones. Writes nothing if there are no
+        new ones. Raises `CorruptMetadata`, `StorageError`."""
         known = self._partition(partition)
         new = known.new.get(bucket)
         if not new:
@@ -133,8 +133,6 @@ class Assigner:
         with self._storage.open_output(self._layout.index_file(partition, bucket, meta)) as output:
             output.write(content)
         return (meta,)
-
-    # -- the index as it was ------------------------------------------------------------------------
 
     def _partition(self, partition: bytes) -> _Partition:
         found = self._partitions.get(partition)
@@ -198,8 +196,6 @@ class Assigner:
                         text = f"{place} has two hash indexes in {self._index}. Nothing was written. Run `paimon-stream"
                         raise CorruptMetadata(f"{text} rebuild-index`, which makes the index anew.", path=place)
         return self._listed
-
-    # -- new keys -----------------------------------------------------------------------------------
 
     def _place(self, known: _Partition, hashes: Hashes) -> Numbers:
         """Buckets for new hashes, which are distinct."""

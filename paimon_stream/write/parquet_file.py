@@ -40,8 +40,7 @@ _WIDE: Final = Context(prec=100)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings(FileSettings):
     """How the Parquet files of a table are written. `dictionary` is None if the rows decide. `more` goes to Arrow's
-    writer, and `stored` is the schema that it is given. `leaves` are the positions of leaves that are twelve bytes in
-    `stored` and INT96 in the file."""
+    writer, `stored` is the schema it gets. `leaves` are the positions of leaves of twelve bytes, INT96 in the file."""
 
     most_open = 64  # they hold little memory: written row groups have been passed on to the storage
 

@@ -128,11 +128,10 @@ class WriteSpec:
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows; none
-    without rows. The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver
-    renumbers those of fixed buckets. Files are durable when this returns; before any error, the task's files are
-    removed (best effort). Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData`, `StorageError`s, and any
-    error that `batches` raises."""
+    """Writes all rows. Returns a commit message per (partition, bucket), in the order of first rows; none without rows.
+    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers those of
+    fixed buckets. Files are durable when this returns; before any error, the task's files are removed (best effort).
+    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData`, `StorageError`s, and what `batches` raises."""
     return _AppendTask(spec).run(batches)
 
 
