@@ -78,12 +78,8 @@ def _deflate(data: bytes) -> bytes:
 
 
 _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes,
-    "deflate": _deflate,
-    "snappy": _snappy,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-}
+    "null": bytes, "deflate": _deflate, "snappy": _snappy, "bzip2": bz2.compress, "xz": lzma.compress,
+}  # fmt: skip
 
 
 def zigzag(number: int) -> bytes:
@@ -106,8 +102,7 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
     for block in kept:
         digest.update(block.data)
     sync = digest.digest()
-    parts = [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)]
-    return b"".join(parts)
+    return b"".join([encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)])
 
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:

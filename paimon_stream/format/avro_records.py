@@ -181,8 +181,7 @@ def _projected(node: Any, wanted: Any) -> Any:
         return node
     types = {one["name"]: one["type"] for one in wanted["fields"]}
     kept = [one for one in node["fields"] if one["name"] in types]
-    fields = [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept]
-    return {**node, "fields": fields}
+    return {**node, "fields": [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept]}
 
 
 def _misfit(wanted: Any, found: Any) -> str | None:

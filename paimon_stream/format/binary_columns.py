@@ -249,8 +249,7 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
     short = lengths <= INLINE
     at_most = np.minimum(lengths, INLINE)
     slot = np.where(short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64))
-    text = _Text(raw=raw, near=near, starts=starts, lengths=lengths)
-    return _Part(slot=_zeroed(slot, null), null=null, text=text)
+    return _Part(slot=_zeroed(slot, null), null=null, text=_Text(raw=raw, near=near, starts=starts, lengths=lengths))
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:

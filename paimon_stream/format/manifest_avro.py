@@ -30,11 +30,9 @@ def _array_of(items: Any) -> dict[str, Any]:
 
 
 _TYPES: Final[dict[str, Any]] = {
-    "ints": _array_of("int"),
-    "strings": _array_of("string"),
-    "counts": _array_of(["null", "long"]),
+    "ints": _array_of("int"), "strings": _array_of("string"), "counts": _array_of(["null", "long"]),
     "millis": {"type": "long", "logicalType": "timestamp-millis"},
-}
+}  # fmt: skip
 
 
 def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:

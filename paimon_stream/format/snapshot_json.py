@@ -145,8 +145,7 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
                 raise ValueError(f"{key!r} is {value!r:.80}, not of type {kind.__name__}")
             values[attribute] = value
         if values["version"] > VERSION:
-            version = values["version"]
-            text = f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it."
+            text = f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it."
             raise UnknownVersion(text, path=path)
         if values["commit_kind"] not in _KINDS:
             raise ValueError(f"the commit kind {values['commit_kind']!r:.80} is unknown")

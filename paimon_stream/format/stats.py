@@ -150,8 +150,7 @@ def decode_stats(
         covered = [by_name[name] for name in columns]
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
-    known = _known([one.type for one in covered], stats)
-    return {one.name: found for one, found in zip(covered, known, strict=True)}
+    return {one.name: found for one, found in zip(covered, _known([one.type for one in covered], stats), strict=True)}
 
 
 def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:

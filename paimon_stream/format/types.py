@@ -270,8 +270,7 @@ class _SqlType:
             precision = MAX_LENGTH
         elif numbers:
             precision = numbers[0]
-        scale = numbers[1] if len(numbers) > 1 else 0
-        made = DataType(root=root, nullable=nullable, precision=precision, scale=scale)
+        made = DataType(root=root, nullable=nullable, precision=precision, scale=numbers[1] if len(numbers) > 1 else 0)
         if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
             raise CorruptMetadata(f"Not a decimal type: {self._text!r:.200}.")
         if root in _WITH_PRECISION and made.precision > 9:
@@ -283,8 +282,7 @@ class _SqlType:
         fields: list[DataField] = []
         if root is TypeRoot.ROW:
             while not fields or self._next(_COMMA):
-                name = self._expect(_NAME)[1].strip("`")
-                fields.append(DataField(id=len(fields), name=name, type=self._type(depth)))
+                fields.append(DataField(id=len(fields), name=self._expect(_NAME)[1].strip("`"), type=self._type(depth)))
         else:
             if root is TypeRoot.MAP:
                 key = self._type(depth)

@@ -197,8 +197,7 @@ class KeyRuns:
     def select(self, wanted: Flags) -> "KeyRuns":
         """The rows for which `wanted`, along `order`, is true. Keys without such a row are gone."""
         order, key_of = self.order[wanted], self.key_of[wanted]
-        starts = run_starts([key_of]) if len(key_of) else np.zeros(0, np.int64)
-        return KeyRuns(order, starts, self.kinds[wanted])
+        return KeyRuns(order, run_starts([key_of]), self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
         """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels` has one per row."""

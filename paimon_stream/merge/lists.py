@@ -33,8 +33,7 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
     texts, owner = column.take(pa.array(runs.order[places])), runs.key_of[places]
     if distinct:
         texts, owner = _parts(texts, owner, delimiter)
-    offsets = _offsets(owner, len(some))
-    lists = pa.ListArray.from_arrays(offsets, texts)
+    lists = pa.ListArray.from_arrays(_offsets(owner, len(some)), texts)
     made = pc.binary_join(lists, delimiter).cast(column.type)
     return made if some.all() else pc.if_else(pa.array(some), made, pa.scalar(None, column.type))
 
@@ -45,8 +44,7 @@ def _in_order(actions: RowActions, wanted: Flags) -> Ints:
     older = actions.codes[places] == OUT_OF_ORDER
     if not older.any():
         return places
-    order = np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))
-    return places[order]
+    return places[np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))]
 
 
 def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
@@ -234,13 +232,11 @@ def _lists(column: pa.Array, found: "_Elements", some: Flags) -> pa.Array:
     else:
         child = column.values.take(at)
     bits = None if some.all() else pa.array(some).buffers()[1]
-    nones = int((~some).sum())
-    return pa.Array.from_buffers(column.type, len(some), [bits, offsets.buffers()[1]], nones, 0, [child])
+    return pa.Array.from_buffers(column.type, len(some), [bits, offsets.buffers()[1]], int((~some).sum()), 0, [child])
 
 
 def _offsets(owner: Ints, owners: int) -> pa.Array:
-    counts = np.bincount(owner, minlength=owners)
-    return pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
+    return pa.array(np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=owners)))).astype(np.int32))
 
 
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:

@@ -261,8 +261,7 @@ class _Reading:
             elif one.name in self._schema.primary_keys:
                 rules[one.name] = ColumnRule(function="key")
             elif function is None:
-                kind = "non_null" if group is None else "of_group"
-                rules[one.name] = ColumnRule(function=kind, group=group)
+                rules[one.name] = ColumnRule(function="non_null" if group is None else "of_group", group=group)
             else:
                 if group is None and function != _LAST_NON_NULL:
                     own = f"fields.{one.name}.aggregate-function"

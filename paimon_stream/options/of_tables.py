@@ -1,23 +1,7 @@
 """The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes."""
 
-from paimon_stream.options.option import (
-    Option,
-    boolean,
-    duration,
-    file_prefix,
-    integer,
-    levels,
-    names,
-    one_of,
-    positive,
-    size,
-    small,
-    switch,
-    text,
-    time_form,
-    word,
-    zone,
-)
+# ruff: noqa: F405
+from paimon_stream.options.option import *  # noqa: F403 - what is defined there
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
 BUCKET_KEY = Option("bucket-key", text, None, "Columns that decide a row's bucket, separated by commas.")

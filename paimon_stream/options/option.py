@@ -217,11 +217,9 @@ class Options(Mapping[str, str]):
 
     __slots__ = ("_location", "_raw")
 
-    def __init__(
-        self, table: Mapping[str, str], overrides: Mapping[str, str] | None = None, location: str = ""
-    ) -> None:
+    def __init__(self, table: Mapping[str, str], own: Mapping[str, str] | None = None, location: str = "") -> None:
         self._location = location
-        self._raw = {**lowered(table), **lowered(overrides or {})}
+        self._raw = {**lowered(table), **lowered(own or {})}
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is no value."""

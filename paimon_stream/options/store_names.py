@@ -15,8 +15,7 @@ _SECRET: Final = re.compile(r"secret|password|private\.key|token$")
 def folded_name(kind: str, name: str) -> str:
     """The form by which a name is looked up."""
     folded = _folded(name)
-    prefix = next((one for one in PREFIXES[kind] if folded.startswith(one)), "")
-    return folded[len(prefix) :]
+    return folded.removeprefix(next(filter(folded.startswith, PREFIXES[kind]), ""))
 
 
 def _folded(name: str) -> str:

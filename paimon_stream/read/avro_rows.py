@@ -135,8 +135,7 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, wanted)
     except UnicodeEncodeError:
-        kept = [None if one is None else one.encode(errors=_KEPT) for one in values]
-        return pa.array(kept, pa.binary()).view(wanted)
+        return pa.array([None if one is None else one.encode(errors=_KEPT) for one in values], pa.binary()).view(wanted)
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:

@@ -113,8 +113,7 @@ def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
             heapq.heappush(runs, (most, number, run))
         else:
             heapq.heappush(runs, (most, next(ticket), [entry]))
-    ages = {entry.file.file_name: age for _, _, age, entry in ranges}
-    return Section(tuple(tuple(run) for _, _, run in runs), ages)
+    return Section(tuple(tuple(run) for _, _, run in runs), {entry.file.file_name: age for _, _, age, entry in ranges})
 
 
 def _key(types: Sequence[DataType], row: bytes) -> Key:
@@ -198,8 +197,7 @@ def reading_order(section: Section) -> list[ManifestEntry]:
     beside = [one for run in section.beside for one in run]
     if len(section.runs) <= MOST_RUNS:
         return [*section.files, *beside]
-    spilled_first = sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
-    return [*spilled_first, *beside]
+    return [*sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name])), *beside]
 
 
 def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()) -> Iterator[list[Piece]]:

@@ -130,8 +130,7 @@ def _timestamps(
 
 def _base(zone: str) -> int:
     """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
-    local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
-    return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
+    return int(pc.assume_timezone(pa.scalar(_EPOCH_2015, pa.timestamp("s")), zone).cast(pa.int64()).as_py())
 
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:

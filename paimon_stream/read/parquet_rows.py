@@ -49,8 +49,7 @@ def _buffered(source: Any, columns: int, batch_rows: int) -> int:
     """The size of the buffers of columns; 0 to read all of a row group's column at once, in one request."""
     local = isinstance(source, pa.OSFile)
     size = _BUFFER if local else _RANGE
-    pays = (local or batch_rows < _ALONE) and source.size() > 2 * columns * size
-    return size if pays else 0
+    return size if (local or batch_rows < _ALONE) and source.size() > 2 * columns * size else 0
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
@@ -97,5 +96,4 @@ def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
     source.seek(size - TAIL)
     start = footer_start(size, source.read(TAIL))
     source.seek(start)
-    end = declare_twelve_bytes(source.read(size - TAIL - start))
-    return pq.read_metadata(pa.BufferReader(MAGIC + end))
+    return pq.read_metadata(pa.BufferReader(MAGIC + declare_twelve_bytes(source.read(size - TAIL - start))))

@@ -23,19 +23,9 @@ from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.merge.rows import Changes, Comparison, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
+from paimon_stream.read import merged as merging
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
-from paimon_stream.read.merged import (
-    Piece,
-    ReadFile,
-    Section,
-    buckets,
-    levels_of,
-    merged_batches,
-    reading_order,
-    sections,
-    windows,
-)
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan, known_of, row_range, schemas_of
@@ -100,7 +90,7 @@ _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("B
 
 
 def section_batches(
-    scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Kept | None = None
+    scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these sections of one bucket, one per key, as a compaction writes them: with `_SEQUENCE_NUMBER` and
     `_VALUE_KIND` after the scan's columns, which are all of the table. With `keep_deletes`, also the rows that delete.
@@ -109,25 +99,25 @@ def section_batches(
     for section, rows_of in _with_rows(scan, wanted, kept):
         entry = section.single
         if entry is None:
-            yield from merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
+            yield from merging.merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
         else:
             rows = rows_of(entry, BATCH_ROWS)
             yield from rows if keep_deletes else map(without_deletes, rows)
 
 
 def section_changes(
-    scan: Scan, wanted: Iterable[Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
+    scan: Scan, wanted: Iterable[merging.Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The same, with the changelog second in each pair. Marks rows in the scan when their section ends."""
     columns = list(range(len(scan.columns) + 2))
 
-    def merge(pieces: Sequence[Piece]) -> Changes:
+    def merge(pieces: Sequence[merging.Piece]) -> Changes:
         rows = (batch.select(columns) for _, batch in pieces)
-        return how.merged(rows, levels_of(pieces), keep_deletes=keep_deletes)
+        return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
     for section, rows_of in _with_rows(scan, wanted, kept, (_POSITION,) if how.marks else ()):
         found: defaultdict[str, list[Positions]] = defaultdict(list)
-        for pieces in windows(how.spec, section, rows_of):
+        for pieces in merging.windows(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
             if how.marks and kept is not None:  # rows that are not kept are marked, too, but not merged
                 merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
@@ -143,8 +133,8 @@ def section_changes(
 
 
 def _with_rows(
-    scan: Scan, wanted: Iterable[Section], kept: Kept | None, also: Sequence[DataField] = ()
-) -> Iterator[tuple[Section, ReadFile]]:
+    scan: Scan, wanted: Iterable[merging.Section], kept: Kept | None, also: Sequence[DataField] = ()
+) -> Iterator[tuple[merging.Section, merging.ReadFile]]:
     """Each section with what reads its files. As in Java, first-row tables find old rows when they look up."""
     assert scan.merge is not None
     reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN, *also))
@@ -155,7 +145,7 @@ def _with_rows(
         return rows if kept is None or entry.file.file_name in every else map(kept, rows)
 
     for section in wanted:
-        reader.expect(reading_order(section))
+        reader.expect(merging.reading_order(section))
         if scan.merge.engine == FIRST_ROW or also:
             every.update(one.file.file_name for run in section.beside for one in run)
         yield section, rows_of
@@ -167,25 +157,25 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     needed = tuple(map(scan.schema.field, spec.needed(names)))
     plain, with_kind = _Reader(scan, scan.columns), _Reader(scan, (*scan.columns, KIND_COLUMN))
     whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    for group in in_groups(buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
-        found: list[tuple[Section, _Reader]] = []
+    for group in in_groups(merging.buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
+        found: list[tuple[merging.Section, _Reader]] = []
         for section in [one for files in group for one in _sections(scan, spec, files)]:
             entry, where = section.single, scan.where
             if entry and where and not any(where.possible(known_of(scan, [entry], where, values=True))):
                 continue  # these keys have no other rows
             raw = plain if entry is None or entry.file.delete_row_count == 0 else with_kind
             found.append((section, whole if entry is None else raw))
-            found[-1][1].expect(reading_order(section))
+            found[-1][1].expect(merging.reading_order(section))
         for section, reader in found:
-            entry = section.single
-            rows = merged_batches(spec, section, reader.file) if entry is None else reader.file(entry, batch_rows)
+            one = section.single
+            rows = merging.merged_batches(spec, section, reader.file) if one is None else reader.file(one, batch_rows)
             for batch in map(without_deletes, rows) if reader is with_kind else rows:
                 yield batch.select(names)
 
 
-def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[Section]:
+def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[merging.Section]:
     try:
-        return sections(files, [scan.schema.field(name).type for name in spec.keys])
+        return merging.sections(files, [scan.schema.field(name).type for name in spec.keys])
     except FormatError as wrong:
         table = scan.table.location
         raise FormatError(

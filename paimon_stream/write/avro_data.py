@@ -54,8 +54,7 @@ def _union(type_: DataType, path: str) -> Any:
 def _schema(type_: DataType, path: str) -> Any:
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
-            digits = {"precision": type_.precision, "scale": type_.scale}
-            return {"type": "bytes", "logicalType": "decimal", **digits}
+            return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
         case DataType(root=TypeRoot.DATE):
             return {"type": "int", "logicalType": "date"}
         case DataType(root=TypeRoot.TIME):
@@ -70,8 +69,7 @@ def _schema(type_: DataType, path: str) -> Any:
             if key.is_string:
                 return {"type": "map", "values": _union(value, path)}
             members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
-            entries = {"type": "record", "name": path, "fields": members}
-            return {"type": "array", "items": entries, "logicalType": "map"}
+            return {"type": "array", "items": {"type": "record", "name": path, "fields": members}, "logicalType": "map"}
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
@@ -185,7 +183,6 @@ class AvroDataFile(FileWriter):
     """An Avro file that is open for writing; see `FileWriter`."""
 
     def __init__(self, settings: "AvroSettings", storage: Storage, path: str) -> None:
-        """Opens the file and writes its header."""
         super().__init__(storage, path)
         self._row = DataType(root=TypeRoot.ROW, fields=settings.fields)
         self.stats = RowStats([one.type for one in settings.fields], settings.wanted)

@@ -157,8 +157,7 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
             member = member.filter(pa.array(valid))
         member = _cast_inner(member, one.type, field, place.inside(one.name))
         members.append(member if valid is None else _spread(member, field, valid))
-    mask = None if valid is None else pa.array(~valid)
-    return pa.StructArray.from_arrays(members, fields=list(target), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(target), mask=None if valid is None else pa.array(~valid))
 
 
 def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:

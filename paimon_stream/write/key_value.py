@@ -169,8 +169,7 @@ class KeyValueWriter(BucketWriter):
 
     def _key(self, row: pa.Table) -> bytes:
         columns = [flat(row.column(one.name)) for one in self._keyed.keys]
-        encoded = encode_columns(columns, [one.type for one in self._keyed.keys])
-        return len(columns).to_bytes(4, "big") + encoded.row(0)
+        return len(columns).to_bytes(4, "big") + encode_columns(columns, [one.type for one in self._keyed.keys]).row(0)
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         keyed = self._keyed

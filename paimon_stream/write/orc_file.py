@@ -153,7 +153,6 @@ class OrcFile(FileWriter):
     def __init__(
         self, settings: "OrcSettings", storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> None:
-        """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._settings = settings
         self.stats = RowStats(settings.types, settings.wanted, _LONGEST_BOUND)
         self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes

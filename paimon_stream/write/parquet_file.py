@@ -166,7 +166,6 @@ class ParquetFile(FileWriter):
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
     def __init__(self, settings: "ParquetSettings", storage: Storage, path: str, first: pa.Table) -> None:
-        """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self._stored = settings.stored
         self._leaves = settings.leaves
         footers: list[pq.FileMetaData] = []
@@ -224,8 +223,7 @@ def _as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_map(stored):
         keys = _as_int96(array.keys, stored.key_type)
-        items = _as_int96(array.items, stored.item_type)
-        return with_entries(array, stored, keys, items)
+        return with_entries(array, stored, keys, _as_int96(array.items, stored.item_type))
     if pa.types.is_list(stored):
         return with_elements(array, stored, _as_int96(array.values, stored.value_type))
     if pa.types.is_struct(stored):
