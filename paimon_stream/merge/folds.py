@@ -10,20 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
-from paimon_stream.merge.key_runs import (
-    ADD,
-    OUT_OF_ORDER,
-    RETRACT,
-    SET,
-    SKIP,
-    Flags,
-    Ints,
-    KeyRuns,
-    Part,
-    RowActions,
-    picked,
-    ranks,
-)
+from paimon_stream.merge import key_runs
+from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, Part, RowActions, picked, ranks
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.spec import DELETE, INSERT, KIND, RETRACTABLE, SEQUENCE, ColumnRule, MergeSpec
 
@@ -58,7 +46,7 @@ def merged_columns(
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
     """One value per key. Raises `InvalidData` for retractions that the function cannot take, and `NumericOverflow`."""
     if rule.ignore_retract:
-        actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
+        actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
         raise InvalidData(
             f"has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take a value "
@@ -78,9 +66,9 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
         case "merge_map":
             return maps_merged(column, actions)
         case "key":
-            places = actions.runs.last(actions.codes != SKIP)
+            places = actions.runs.last(actions.codes != key_runs.SKIP)
         case "last_value" | "of_group":
-            places = _held(actions, (actions.codes != SKIP) & (actions.codes != OUT_OF_ORDER))
+            places = _held(actions, (actions.codes != key_runs.SKIP) & (actions.codes != key_runs.OUT_OF_ORDER))
         case "last_non_null_value" | "non_null":
             places = _last_non_null_value(actions, column)
         case "first_value":  # once there is a first value, an older row replaces it
@@ -100,8 +88,8 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
 def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is held."""
     valid = actions.valid(column)
-    changes = valid | (actions.codes == SET)
-    older = valid & (actions.codes == OUT_OF_ORDER)
+    changes = valid | (actions.codes == key_runs.SET)
+    older = valid & (actions.codes == key_runs.OUT_OF_ORDER)
     if older.any():
         before = actions.previous(changes)
         held = (before >= 0) & valid[before] & ~actions.retracts[before]
@@ -113,10 +101,10 @@ def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`. Until there is
     a first value, the value that an older row or a SET has left is held. The next older row makes it the first."""
     valid = actions.valid(column)
-    older = actions.codes == OUT_OF_ORDER
-    begins = valid & (actions.codes == ADD)
+    older = actions.codes == key_runs.OUT_OF_ORDER
+    begins = valid & (actions.codes == key_runs.ADD)
     if older.any():
-        before = actions.previous(older | (actions.codes == SET))
+        before = actions.previous(older | (actions.codes == key_runs.SET))
         begins |= older & (before >= 0) & valid[before]
     return _first(actions, actions.runs.first(begins))
 
@@ -125,8 +113,9 @@ def _first(actions: RowActions, begin: Ints) -> Ints:
     """The place of the held value, -1 for NULL. There is a first value from the place `begin` on."""
     begins = np.zeros(len(actions.codes), np.bool_)
     begins[begin[begin >= 0]] = True
-    changes = (actions.codes == SET) | ((actions.codes == OUT_OF_ORDER) & ~begins) | ((actions.codes == ADD) & begins)
-    return _held(actions, changes)
+    codes = actions.codes
+    added = np.where(begins, codes == key_runs.ADD, codes == key_runs.OUT_OF_ORDER)
+    return _held(actions, (codes == key_runs.SET) | added)
 
 
 def _best(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
@@ -142,7 +131,7 @@ def _best(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
 
 def _held(actions: RowActions, changes: Flags) -> Ints:
     places = actions.runs.last(changes)
-    return np.where((places >= 0) & (actions.codes[places] == RETRACT), -1, places)
+    return np.where((places >= 0) & (actions.codes[places] == key_runs.RETRACT), -1, places)
 
 
 # -- sums and products ----------------------------------------------------------------------------------
@@ -312,14 +301,14 @@ class _DecimalArithmetic(_Arithmetic):
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
     runs, codes = actions.runs, actions.codes
-    places = np.flatnonzero(actions.valid(column) | (codes == SET))
+    places = np.flatnonzero(actions.valid(column) | (codes == key_runs.SET))
     values = arithmetic.load(column.take(pa.array(runs.order[places])))
     made: list[Any] = [None] * len(runs.starts)
     with np.errstate(all="ignore"):
         for key, code, value in zip(runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True):
             held = made[key]
-            if code == SET or (held is None and code != RETRACT):
+            if code == key_runs.SET or (held is None and code != key_runs.RETRACT):
                 made[key] = value
             elif held is not None:
-                made[key] = arithmetic.over(held, value) if code == RETRACT else arithmetic.times(held, value)
+                made[key] = arithmetic.over(held, value) if code == key_runs.RETRACT else arithmetic.times(held, value)
     return arithmetic.store(made, column.type)

@@ -8,18 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.merge.key_runs import (
-    OUT_OF_ORDER,
-    RETRACT,
-    SET,
-    SKIP,
-    Flags,
-    Ints,
-    RowActions,
-    nulls,
-    ranks,
-    run_starts,
-)
+from paimon_stream.merge import key_runs
+from paimon_stream.merge.key_runs import Flags, Ints, RowActions, nulls, ranks, run_starts
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
@@ -41,7 +31,7 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
 def _in_order(actions: RowActions, wanted: Flags) -> Ints:
     """The wanted places. The places of a key's older rows come first, in reverse order."""
     places = np.flatnonzero(wanted)
-    older = actions.codes[places] == OUT_OF_ORDER
+    older = actions.codes[places] == key_runs.OUT_OF_ORDER
     if not older.any():
         return places
     return places[np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))]
@@ -124,14 +114,14 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
     held: dict[int, list[int]] = {}
     for place, (key, code) in enumerate(zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)):
         new, old = found.at[bounds[place] : bounds[place + 1]].tolist(), held.get(key, [])
-        if code == SET:
+        if code == key_runs.SET:
             held[key] = new
-        elif code == RETRACT:
+        elif code == key_runs.RETRACT:
             gone = [numbers[at] for at in new]
             held[key] = [at for at in old if not _removed(gone, numbers[at])]
-        elif code == OUT_OF_ORDER and older_first:
+        elif code == key_runs.OUT_OF_ORDER and older_first:
             held[key] = _joined_once(new, old, numbers)
-        elif code != SKIP:
+        elif code != key_runs.SKIP:
             held[key] = _joined_once(old, new, numbers)
     at = [one for key in sorted(held) for one in held[key]]
     owner = np.repeat(np.array(sorted(held), np.int64), [len(held[key]) for key in sorted(held)])
@@ -154,7 +144,7 @@ def _joined_once(first: list[int], then: list[int], numbers: Ints) -> list[int]:
 
 def _left(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if equal elements are all kept."""
-    kept: Flags = actions.codes[found.place] != RETRACT
+    kept: Flags = actions.codes[found.place] != key_runs.RETRACT
     if kept.all() or not len(kept):
         return kept
     order, starts = _same(numbers[found.at], found.owner)
@@ -194,7 +184,7 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     order, starts = _same(equals(column.keys)[found.at], found.owner)
     codes = actions.codes[found.place[order]]
     first, live = _since_retract(codes, starts)
-    newer = live & (codes != OUT_OF_ORDER)
+    newer = live & (codes != key_runs.OUT_OF_ORDER)
     last = np.maximum.reduceat(np.where(newer, np.arange(len(order)), -1), starts)
     chosen = np.where(last < 0, first, last)
     there = chosen >= 0
@@ -205,7 +195,7 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
     """For each run, the first place after its last RETRACT, or -1; and a flag for each such place."""
-    places, retract = np.arange(len(codes)), codes == RETRACT
+    places, retract = np.arange(len(codes)), codes == key_runs.RETRACT
     ends = np.append(starts[1:], len(codes))
     begin = starts
     live = ~retract

@@ -9,24 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
+from paimon_stream.merge import key_runs
 from paimon_stream.merge.folds import merged_columns
-from paimon_stream.merge.key_runs import (
-    ADD,
-    OUT_OF_ORDER,
-    RETRACT,
-    SET,
-    SKIP,
-    ActionCodes,
-    Flags,
-    Ints,
-    KeyRuns,
-    RowActions,
-    dense_ranks,
-    flat,
-    nulls,
-    sort_columns,
-    sorted_runs,
-)
+from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, RowActions, flat, nulls, sort_columns, sorted_runs
 from paimon_stream.merge.lists import equals
 from paimon_stream.merge.spec import (
     AGGREGATION,
@@ -63,7 +48,7 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
     changes = _Changes(runs, counts, removing)
     of_groups = {position: changes.of_group(group) for position, group in groups.items()}
-    alone = changes.actions(np.where(adds, ADD, SKIP))
+    alone = changes.actions(np.where(adds, key_runs.ADD, key_runs.SKIP))
 
     def actions_of(name: str, rule: ColumnRule) -> RowActions:
         return alone if rule.group is None else _actions_of(name, rule, groups[rule.group], of_groups[rule.group])
@@ -89,7 +74,7 @@ def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
         null = nulls(arrays[name])
         empty &= False if null is None else null[runs.order]
         parts += [part[runs.order] for part in sort_columns(arrays[name])]
-    return ~empty, dense_ranks(parts) + 1
+    return ~empty, key_runs.dense_ranks(parts) + 1
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
@@ -133,10 +118,10 @@ class _Changes:
         starts = runs.starts + np.cumsum(begins)[runs.starts] - begins[runs.starts]
         self._doubled = KeyRuns(runs.order[self._places], starts, runs.kinds[self._places])
 
-    def actions(self, codes: ActionCodes) -> RowActions:
+    def actions(self, codes: key_runs.ActionCodes) -> RowActions:
         """The row actions with these codes, but `SET` for rows that remove the row or begin a key."""
-        codes = np.where(self._removing, SET, codes)[self._places]
-        codes[self._begins] = SET
+        codes = np.where(self._removing, key_runs.SET, codes)[self._places]
+        codes[self._begins] = key_runs.SET
         return RowActions(self._doubled, codes)
 
     def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
@@ -144,8 +129,9 @@ class _Changes:
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts
-        codes = np.where(runs.retracts, RETRACT, np.where(newer, ADD, OUT_OF_ORDER))
-        return self.actions(np.where(there, codes, SKIP)), self.actions(np.where(there & newer, codes, SKIP))
+        codes = np.where(runs.retracts, key_runs.RETRACT, np.where(newer, key_runs.ADD, key_runs.OUT_OF_ORDER))
+        codes = np.where(there, codes, key_runs.SKIP)
+        return self.actions(codes), self.actions(np.where(newer, codes, key_runs.SKIP))
 
 
 def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]) -> RowActions:
@@ -153,7 +139,7 @@ def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: tuple[RowAc
     if rule.function != "of_group":
         return with_function
     if name in group.ordering:
-        return RowActions(without.runs, np.where(without.retracts, ADD, without.codes))
+        return RowActions(without.runs, np.where(without.retracts, key_runs.ADD, without.codes))
     return without
 
 
@@ -251,10 +237,10 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
     input rows. With `aggregation.remove-record-on-delete`, a -D row replaces everything before it with its own values,
     and later rows build on them, as in Java. Raises `InvalidData`."""
     newest = runs.ends - 1
-    codes = np.where(runs.retracts, RETRACT, ADD)
+    codes = np.where(runs.retracts, key_runs.RETRACT, key_runs.ADD)
     deleted = np.zeros(len(runs.starts), np.bool_)
     if spec.remove_on_delete:
-        codes[runs.kinds == DELETE] = SET
+        codes[runs.kinds == DELETE] = key_runs.SET
         deleted = runs.kinds[newest] == DELETE
     actions = RowActions(runs, codes)
     arrays = {name: flat(table.column(name)) for name in table.column_names}

@@ -11,21 +11,10 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.merge.spec import (
-    AGGREGATION,
-    DELETE,
-    FIRST_ROW,
-    INSERT,
-    PARTIAL_UPDATE,
-    RETRACTABLE,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    ColumnRule,
-    MergeSpec,
-)
+from paimon_stream.merge import spec
 from paimon_stream.options import IGNORE_UPDATE_BEFORE, OPERATION_COLUMN, OPERATION_MAPPING, ROWKIND_FIELD, Options
 
-_TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
+_TOKENS: Final = {"+I": spec.INSERT, "-U": spec.UPDATE_BEFORE, "+U": spec.UPDATE_AFTER, "-D": spec.DELETE}
 _SHOWN: Final = 3
 _OWN_WORDS: Final = f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
 _STORED_WORDS: Final = (
@@ -38,9 +27,9 @@ Flags = npt.NDArray[np.bool_]
 
 _WORDS: Final = {
     **_TOKENS,
-    **dict.fromkeys(("I", "c", "r", "insert", "INSERT"), INSERT),
-    **dict.fromkeys(("U", "u", "update", "UPDATE"), UPDATE_AFTER),
-    **dict.fromkeys(("D", "d", "delete", "DELETE"), DELETE),
+    **dict.fromkeys(("I", "c", "r", "insert", "INSERT"), spec.INSERT),
+    **dict.fromkeys(("U", "u", "update", "UPDATE"), spec.UPDATE_AFTER),
+    **dict.fromkeys(("D", "d", "delete", "DELETE"), spec.DELETE),
 }
 
 
@@ -132,7 +121,7 @@ class _ColumnRule:
         removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
             removed |= _any_there(rows, ordering)
-        refused: Flags = (kinds == UPDATE_BEFORE) | ((kinds == DELETE) & ~removed)
+        refused: Flags = (kinds == spec.UPDATE_BEFORE) | ((kinds == spec.DELETE) & ~removed)
         if self.ordering:
             refused &= _any_there(rows, self.ordering)
         if self.only_zero and refused.any():
@@ -161,15 +150,15 @@ class KindRules:
     columns: tuple[_ColumnRule, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> "KindRules":
+    def of(cls, schema: TableSchema, options: Options, merge: spec.MergeSpec) -> "KindRules":
         """The rules of that table."""
         field = options.value(ROWKIND_FIELD) if options.is_set(ROWKIND_FIELD) else None
-        dropped = (UPDATE_BEFORE, DELETE) if merge.ignore_delete else ()
+        dropped = (spec.UPDATE_BEFORE, spec.DELETE) if merge.ignore_delete else ()
         refused, refusal = _refused(merge)
         return cls(
             table=merge.table,
             field=field,
-            dropped=dropped or ((UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
+            dropped=dropped or ((spec.UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
             refused=refused,
             refusal=refusal,
             columns=tuple(_column_rules(schema, merge)),
@@ -206,31 +195,31 @@ class KindRules:
         ).of_table(self.table, subject=True)
 
 
-def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
+def _refused(merge: spec.MergeSpec) -> tuple[tuple[int, ...], str]:
     """The kinds on which the merge engine always fails if a key has more than one row, and why."""
-    both = (UPDATE_BEFORE, DELETE)
-    if merge.engine == FIRST_ROW:
+    both = (spec.UPDATE_BEFORE, spec.DELETE)
+    if merge.engine == spec.FIRST_ROW:
         return both, "first-row keeps the first row of a key for good"
-    if merge.engine == PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
+    if merge.engine == spec.PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
         return both, "partial-update cannot take back what a row has set"
-    if merge.engine == AGGREGATION:
+    if merge.engine == spec.AGGREGATION:
         for name, rule in merge.rules.items():
             if _takes_nothing_back(rule):
                 if merge.remove_on_delete:
-                    return (UPDATE_BEFORE,), f"{rule.function} of column {name!r} takes no value back"
+                    return (spec.UPDATE_BEFORE,), f"{rule.function} of column {name!r} takes no value back"
                 return both, _why_not(name, rule)
     return (), ""
 
 
-def _takes_nothing_back(rule: ColumnRule) -> bool:
-    return rule.function not in RETRACTABLE and not rule.ignore_retract
+def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
+    return rule.function not in spec.RETRACTABLE and not rule.ignore_retract
 
 
-def _why_not(column: str, rule: ColumnRule) -> str:
+def _why_not(column: str, rule: spec.ColumnRule) -> str:
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
-def _column_rules(schema: TableSchema, merge: MergeSpec) -> Iterator[_ColumnRule]:
+def _column_rules(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
     place = {name: position for position, name in enumerate(schema.field_names)}
     removing = [group.ordering for group in merge.groups if group.deletes]
     for name, rule in merge.rules.items():
