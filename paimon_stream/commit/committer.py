@@ -51,18 +51,17 @@ _SWIFT_MILLIS: Final = 1000
 """A first attempt that took at most this long since it read its base is confirmed without listing all snapshots."""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
-"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was
-created again, the confirmation of the snapshot detects it."""
+"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was created
+again, the confirmation of the snapshot detects it."""
 
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """An older staging is not put any more, because an orphan cleaner may delete files that are an hour old."""
 
 
 class Committer:
-    """Commits to one table, one commit at a time.
-
-    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the bucket counts
-    and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table."""
+    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one cheap: the manifests
+    of its last snapshot, and the bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if
+    there is no table."""
 
     def __init__(
         self,
@@ -74,8 +73,8 @@ class Committer:
         *,
         compacts: bool = False,
     ) -> None:
-        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
-        table's first schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
+        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the table's first
+        schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
         self._storage = table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -206,13 +205,13 @@ class Committer:
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing seen then has expired. A clock that was set back
-        proves nothing."""
+        """Whether so little time has passed that nothing seen then has expired. A clock that was set back proves
+        nothing."""
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:
-        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published
-        this commit. None if the commit is still to be made."""
+        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published this commit.
+        None if the commit is still to be made."""
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
                 part_of_table = self._publisher.settled(staged, latest)
@@ -319,9 +318,9 @@ class Committer:
         return confirmed
 
     def _whole(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
-        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have
-        removed them if it published the commit, and the table was rolled back below that; then
-        `SharedCheckpoint` is raised. An orphan cleaner may have removed them if the put took very long."""
+        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have removed
+        them if it published the commit, and the table was rolled back below that; then `SharedCheckpoint` is raised. An
+        orphan cleaner may have removed them if the put took very long."""
         is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
         overtaken = is_newest is not None and not is_newest()
         age = self._runtime.clock.now_millis() - attempts.begun_millis
@@ -369,8 +368,8 @@ class Committer:
             _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
 
     def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
-        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A
-        hint that was written with the look at the neighbours stands, unless that took long."""
+        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A hint that
+        was written with the look at the neighbours stands, unless that took long."""
         snapshot = staged.snapshot
         self._snapshots.note(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)

@@ -71,14 +71,13 @@ class PartitionSpec:
 def parse_partition(
     fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
 ) -> PartitionSpec:
-    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
-
-    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also
-    `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one
-    (format.md §1.4). None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL
-    shares with empty and blank strings. As a value, it is NULL, except in string columns, where it means itself.
-    Columns that are left out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for
-    a name that is no partition column or comes twice, `InvalidData` for a value that does not fit its column."""
+    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names. A value is Python's for the
+    column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also `19782`; a TIME is
+    milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one (format.md §1.4).
+    None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL shares with empty
+    and blank strings. As a value, it is NULL, except in string columns, where it means itself. Columns that are left
+    out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a name that is no
+    partition column or comes twice, `InvalidData` for a value that does not fit its column."""
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
             f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
@@ -141,8 +140,8 @@ class PartitionFilter:
         rows: Collection[bytes] | None = None,
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
-        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one
-        partition, which is always chosen."""
+        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one partition,
+        which is always chosen."""
         self._types = tuple(types)
         whole = [spec.row for spec in specs or ()]
         if rows is None and specs and None not in whole:
