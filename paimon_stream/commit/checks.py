@@ -30,15 +30,15 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
-"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner
-deletes no file that is younger than an hour."""
+"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner deletes no
+file that is younger than an hour."""
 
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
-    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
-    files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
-    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
-    old as the oldest data file of the same changes. Raises `StorageError`."""
+    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra files. Makes
+    one request to the storage per file. Files that a commit removes need not exist. With the time `now`, only for files
+    that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file
+    of the same changes. Raises `StorageError`."""
     return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
@@ -155,9 +155,9 @@ class Checker:
 
     # -- the rules ------------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions. They are read anew for each commit; later attempts read only
-        what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
-        changes has just read the files at this base, so they are not read again."""
+        """The files of the touched partitions. They are read anew for each commit; later attempts read only what others
+        have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of changes has just read
+        the files at this base, so they are not read again."""
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
         if request.kind is CommitKind.COMPACT and not changes.index:
@@ -188,8 +188,8 @@ class Checker:
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files
-        that it leaves in place."""
+        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files that it
+        leaves in place."""
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -226,8 +226,7 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
-        are in none."""
+        """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files are in none."""
         return any(
             meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
             for meta in self._cache.manifests.delta(snapshot)

@@ -100,11 +100,10 @@ class Committer:
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
-        These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`,
-        `TableReplaced`, `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that
-        the commit may be published. A compaction that fails after the first snapshot was published raises nothing; see
-        `Published`."""
+        With these errors nothing was published: `CommitConflict` (the files do not fit the table), `CommitContended`
+        (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`, `TableReplaced`,
+        `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that the commit may
+        be published. A compaction that fails after the first snapshot was published raises nothing; see `Published`."""
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
@@ -205,8 +204,7 @@ class Committer:
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing seen then has expired. A clock that was set back proves
-        nothing."""
+        """Whether so little time has passed that nothing seen then has expired. A clock set back proves nothing."""
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:

@@ -26,8 +26,7 @@ from paimon_stream.table.row_ids import ROW_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on: the latest snapshot (None in an empty table) and its manifests, base list
-    before delta list."""
+    """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base list first."""
 
     snapshot: Snapshot | None
     metas: tuple[ManifestFileMeta, ...]
@@ -54,8 +53,8 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and
-    its index files, each in the order in which it is written."""
+    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and its index
+    files, each in the order in which it is written."""
 
     entries: tuple[ManifestEntry, ...] = ()
     changelog: tuple[ManifestEntry, ...] = ()
@@ -82,8 +81,8 @@ class Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such
-        an append becomes an OVERWRITE (semantics.md §2.2)."""
+        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such an append
+        becomes an OVERWRITE (semantics.md §2.2)."""
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
         )
@@ -94,16 +93,16 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedChanges:
-    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes
-    them as two snapshots, in this order (semantics.md §1.4)."""
+    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes them as two
+    snapshots, in this order (semantics.md §1.4)."""
 
     append: Changes = NO_CHANGES
     compact: Changes = NO_CHANGES
 
 
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
-    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a
-    bucket count (semantics.md §2.1)."""
+    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a bucket
+    count (semantics.md §2.1)."""
     append, compact = _Half(), _Half()
     for message in messages:
         files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)

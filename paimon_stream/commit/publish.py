@@ -204,8 +204,7 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
-        which is until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has
-        expired."""
+        until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has expired."""
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None

@@ -58,10 +58,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A unit and the files that replace its files, in reading order. A file that only changes its level is
-    in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from
-    which the unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file
-    if these have changed. `homes` are the buckets of files with rows that have waited."""
+    """A unit and the files that replace its files, in reading order. A file that only changes its level is in both.
+    `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from which the
+    unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file if these
+    have changed. `homes` are the buckets of files with rows that have waited."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
@@ -97,8 +97,8 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all
-    columns of the schema with which the new files are written. This class is for append tables."""
+    """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all columns of
+    the schema with which the new files are written. This class is for append tables."""
 
     def __init__(self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]) -> None:
         """Raises `ConfigError`s."""
@@ -116,8 +116,8 @@ class Rewriter:
         self._stopped = threading.Event()
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Writes the unit's rows to new files, which are durable on return. Before any error is raised, they
-        are removed (best effort). Raises `Stopped`, and the errors of reading and writing."""
+        """Writes the unit's rows to new files, which are durable on return. Before any error is raised, they are
+        removed (best effort). Raises `Stopped`, and the errors of reading and writing."""
         partition, bucket, _ = unit.bucket
         folder = self._layout.bucket_folder(partition, bucket)
         writer = BucketWriter(self._settings, self._storage, self._runtime, folder)
@@ -149,8 +149,7 @@ class Rewriter:
             self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
-        `NullInNotNull`."""
+        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, `NullInNotNull`."""
         told = 0.0
         for batch in batches:
             if self._stopped.is_set():
@@ -254,8 +253,8 @@ class KeyedRewriter(Rewriter):
         *,
         share: int,
     ) -> None:
-        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the
-        paths of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
+        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the paths
+        of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
         made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
@@ -350,8 +349,8 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the
-    process, and there is none while nothing is to be done."""
+    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the process,
+    and there is none while nothing is to be done."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -59,8 +59,8 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
 class StreamWriter:
-    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last
-    snapshot that it has published."""
+    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last snapshot that it
+    has published."""
 
     def __init__(
         self,
@@ -194,8 +194,8 @@ class StreamWriter:
         return verdict
 
     def _gives_up_earlier(self, refuse: ReplayErrors) -> bool:
-        """Whether an operator has let the stream go on although the table lost batches, or writes them again.
-        The journal is of these then."""
+        """Whether an operator has let the stream go on although the table lost batches, or writes them again. The
+        journal is of these then."""
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
         return bool(accepted) and self._claims.holds()
 
@@ -268,8 +268,8 @@ class StreamWriter:
         return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
 
     def table_for_driver(self) -> Table:
-        """The table for a driver that itself writes the rows of this batch, in this process. Where requests
-        take long, its new files are sent by `commit`, with the manifests."""
+        """The table for a driver that itself writes the rows of this batch, in this process. Where requests take long,
+        its new files are sent by `commit`, with the manifests."""
         if tally_of(self._storage) is None:
             return self.table
         self._held = HeldOutputs(self._storage)
@@ -363,9 +363,9 @@ class StreamWriter:
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under its id and with its
-        marks. None if nothing was published: the changes do not fit, or another run has begun. A batch that is run
-        again finds this snapshot, too, and remembers that the rows are in its first one. Raises what `Committer.commit`
-        raises."""
+        marks. None if it was not published: the changes do not fit, or another run began. A batch that is run again
+        finds this snapshot, too, and remembers that its first one has the rows. Raises what `Committer.commit` raises.
+        """
         memory = self._memory
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
@@ -476,8 +476,8 @@ class StreamWriter:
 
     # -- afterwards -------------------------------------------------------------------------------
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
-        judgement were seen (`whole`). Returns the number of removed files."""
+        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its judgement
+        were seen (`whole`). Returns the number of removed files."""
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):

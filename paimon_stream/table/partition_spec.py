@@ -127,9 +127,8 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
 
 
 class PartitionFilter:
-    """A choice of partitions: all, some by their rows, or all that match one of several specs; `types` are those of
-    their columns. Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True in
-    doubt."""
+    """A choice of partitions: all, some by their rows, or all that match a spec; `types` are those of their columns.
+    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True in doubt."""
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
 
