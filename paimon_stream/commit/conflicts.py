@@ -201,10 +201,7 @@ def check_deletion_vectors(
     wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
     if wrong:
         what = f"the deletion vectors of {len(wrong)} data files are not those that the commit was based on"
-        cure = (
-            "Meanwhile another job deleted rows of these files or compacted them; run the job again on the "
-            "current state"
-        )
+        cure = "Another job has deleted rows of these files or compacted them; run the job again on the current state"
         raise _deleted(context, sorted(wrong), what, cure)
 
 

@@ -85,8 +85,7 @@ class Sequences:
                 f"bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and "
                 f"{latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for "
                 f"it{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. "
-                "Nothing was written. Run `paimon-stream rebuild-index`, which makes the index anew from the table's "
-                "files.",
+                "Nothing was written. Run `paimon-stream rebuild-index`, which makes it anew from the table's files.",
                 snapshot=latest.id,
             ).of_table(self._location)
         self._is_indexed = True

@@ -45,8 +45,7 @@ from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
 _NULL_CURE: Final = (
-    "They are older than the constraint, or deletes have taken their values away. Make the column nullable, "
-    "then compact again."
+    "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
 )
 _WAITING_BYTES: Final = 64 * 2**20
 """The rows that a thread holds while it distributes them to their buckets."""

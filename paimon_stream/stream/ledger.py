@@ -291,8 +291,7 @@ def _judge_known(
             raise duplicate_writer(refuse.location, refuse.user)
         if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
             refuse.checkpoint_rewound(
-                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
-                "checkpoint has for it"
+                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
             )
             return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
