@@ -94,14 +94,7 @@ class Publisher:
 
     # -- the check after it -----------------------------------------------------------------------
     def confirm(
-        self,
-        staged: Staged,
-        patience: Patience,
-        *,
-        doubted: bool = False,
-        swift: bool = False,
-        beside: Sequence[Request] = (),
-        undo: Callable[[], object] = lambda: None,
+        self, staged: Staged, patience: Patience, doubted: bool, swift: bool, beside: Sequence[Request], undo: Request
     ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is void. `doubted`: an
         earlier put may already have taken effect. `swift`: the base was read just now, so the first look is at the
