@@ -137,9 +137,8 @@ class Checker:
         """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
             return False
-        adds_runs = self._key_order is not None and any(
-            entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
-        )
+        levels = (one.file.level for one in changes.entries if one.kind is FileKind.ADD)
+        adds_runs = self._key_order is not None and any(level > 0 for level in levels)
         asks = request.checked or request.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         return asks or changes.takes_away or adds_runs or discards

@@ -79,17 +79,15 @@ def parse_partition(
     out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a name that is no
     partition column or comes twice, `InvalidData` for a value that does not fit its column."""
     if not isinstance(given, str | Mapping):
-        raise IncompatibleSchema(
-            f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
-        ).of_table(table)
+        text = f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
+        raise IncompatibleSchema(text).of_table(table)
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
-        raise IncompatibleSchema(
-            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.", column=unknown[0]
-        ).of_table(table)
+        text = f"{unknown[0]!r} is not a partition column. The partition columns are: {known}."
+        raise IncompatibleSchema(text, column=unknown[0]).of_table(table)
     in_path = isinstance(given, str)
     values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
     return PartitionSpec(fields, values, default_name)
@@ -104,9 +102,8 @@ def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     for escaped, _, value in parts:
         name, text = unescape(escaped), unescape(value)
         if name in values:
-            raise IncompatibleSchema(
-                f"{path!r} names the column {name!r} twice. Give each column one value.", column=name
-            ).of_table(table)
+            what = f"{path!r} names the column {name!r} twice. Give each column one value."
+            raise IncompatibleSchema(what, column=name).of_table(table)
         values[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
     return values
 

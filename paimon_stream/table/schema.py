@@ -120,9 +120,8 @@ class SchemaStore:
                 raise
             raise type(error)(f"{path}: {error.message}", **error.context, path=path) from None
         if schema.id != schema_id:
-            raise CorruptMetadata(
-                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.", path=path
-            )
+            text = f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup."
+            raise CorruptMetadata(text, path=path)
         return schema
 
     def create(self, schema: TableSchema) -> bool:
