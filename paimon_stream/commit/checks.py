@@ -266,11 +266,7 @@ def _key_order(table: Table) -> RowOrder | None:
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
 
-_MORE_THAN_TRIGGER: Final = 3
-
-
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction."""
-    if options.is_set(opt.STOP_TRIGGER):
-        return options.value(opt.STOP_TRIGGER)
-    return options.value(opt.COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
+    """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more than start one."""
+    stop = opt.STOP_TRIGGER
+    return options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3

@@ -19,7 +19,6 @@ from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, looks_up
 from paimon_stream.table.schema import SchemaStore
 
-_DEDUPLICATE: Final = "deduplicate"
 _LEAST_MILLIS: Final = 10**12
 """A BIGINT from here on is in milliseconds, a smaller one in seconds."""
 
@@ -76,7 +75,7 @@ class OlderRows:
             return comparison, False
         own = self.formats.get(0, self.format) != self.formats.get(level, self.format)
         own = own or (self.marks and entry.file.delete_row_count != 0)
-        whole = self.spec.engine == _DEDUPLICATE and not self.spec.sequence_fields
+        whole = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
         rewrites = own or (level < self.top and not whole)
         reads = rewrites or comparison.logs or (self.marks and level < self.top)
         return comparison if reads else None, rewrites
