@@ -19,16 +19,7 @@ from paimon_stream.commit.lineage import published_since, require_lineage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
-from paimon_stream.commit.request import (
-    ChangeSource,
-    CommitRequest,
-    Fixed,
-    Judged,
-    Nothing,
-    Outcome,
-    Published,
-    Superseded,
-)
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache
@@ -112,11 +103,10 @@ class Committer:
             request = replace(request, renumber=False)
         return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
-    def numbers(self, judged: Judged | None = None, *, replaces: bool = False) -> Numbering | None:
+    def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key, and for one
-        whose rows wait for their numbers. With `judged`, they hold for the snapshot that the caller saw. For `replaces`
+        whose rows wait for their numbers. With `known`, they hold for that snapshot, seen by the caller. For `replaces`
         see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
-        known = None if judged is None else judged.latest
         if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
             return None
         return self._sequences.next(known, replaces=replaces)

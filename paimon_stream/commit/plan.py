@@ -8,16 +8,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
+from paimon_stream.format import entries as records
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import (
-    DataFileMeta,
-    FileKind,
-    FileSource,
-    IndexFileMeta,
-    IndexManifestEntry,
-    ManifestEntry,
-    ManifestFileMeta,
-)
+from paimon_stream.format.entries import DataFileMeta, FileKind, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import Snapshot
@@ -29,7 +22,7 @@ class Base:
     """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base list first."""
 
     snapshot: Snapshot | None
-    metas: tuple[ManifestFileMeta, ...]
+    metas: tuple[records.ManifestFileMeta, ...]
 
     @property
     def id(self) -> int:
@@ -183,7 +176,7 @@ def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, 
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
         file = entry.file
-        is_new = entry.kind is FileKind.ADD and file.file_source == FileSource.APPEND
+        is_new = entry.kind is FileKind.ADD and file.file_source == records.FileSource.APPEND
         if is_new and file.first_row_id is None and ROW_ID not in (file.write_cols or ()):
             entry = replace(entry, file=replace(file.numbered(snapshot, snapshot), first_row_id=first))
             first += file.row_count

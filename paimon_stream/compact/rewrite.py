@@ -19,15 +19,8 @@ from paimon_stream.commit.plan import IndexChange
 from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
-from paimon_stream.format.entries import (
-    DataFileMeta,
-    FileIdentity,
-    FileKind,
-    FileSource,
-    IndexFileMeta,
-    IndexManifestEntry,
-    ManifestEntry,
-)
+from paimon_stream.format import entries as records
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, IndexFileMeta, ManifestEntry
 from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
@@ -83,7 +76,7 @@ class Rewritten:
         """The new index file as an ADD."""
         partition, bucket, _ = self.unit.bucket
         for file in self.index:
-            entry = IndexManifestEntry(partition=partition, bucket=bucket, file=file)
+            entry = records.IndexManifestEntry(partition=partition, bucket=bucket, file=file)
             yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:

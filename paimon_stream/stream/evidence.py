@@ -172,7 +172,7 @@ def judge_next(
     return Fresh(seen=seen, newest=newest, own=memory.own)
 
 
-def require_unpublished(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
+def require_absent(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
     """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's lineage."""
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]

@@ -30,15 +30,7 @@ from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity, previous_commit
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import (
-    Memory,
-    gather,
-    journal_since,
-    judge,
-    judge_next,
-    require_unpublished,
-    superseded,
-)
+from paimon_stream.stream.evidence import Memory, gather, journal_since, judge, judge_next, require_absent, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -184,7 +176,7 @@ class StreamWriter:
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
-        require_unpublished(self._snapshots, self._identity, refuse)
+        require_absent(self._snapshots, self._identity, refuse)
         evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset())
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
@@ -241,7 +233,8 @@ class StreamWriter:
         """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
         `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
-        self._numbering = self._committer.numbers(self._judged, replaces=self._overwrites)
+        known = None if self._judged is None else self._judged.latest
+        self._numbering = self._committer.numbers(known, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first
 
     def take_rows(self, digest: str, numbering: Numbering | None) -> None:
