@@ -1,5 +1,5 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide? exactly-once.md §2 and §4, and
-semantics.md R1.3-R1.5 have the rules. `later_batches.py` judges a run's later batches. Nothing here writes."""
+semantics.md R1.3-R1.5 have the rules. `evidence.py` judges a run's later batches. Nothing here writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
