@@ -95,13 +95,10 @@ class Checker:
         """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
         options ask for that, and with their final sequence numbers. Raises `CommitConflict`, `HistoryUnknown`,
         `CorruptMetadata`, `StorageError`."""
+        user, batch, kind = request.user, request.identifier, request.kind
+        where, name = self._table.location, self._table.layout.partition
         context = CommitContext(
-            location=self._table.location,
-            user=request.user,
-            identifier=request.identifier,
-            partition_name=self._table.layout.partition,
-            kind=request.kind,
-            base=base.snapshot,
+            location=where, user=user, identifier=batch, partition_name=name, kind=kind, base=base.snapshot
         )
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()

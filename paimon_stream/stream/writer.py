@@ -435,14 +435,8 @@ class StreamWriter:
         )
         if self._overwrites:
             planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
-            request = replace(
-                request,
-                messages=planned.messages,
-                source=planned.source,
-                kind=CommitKind.OVERWRITE,
-                renumber=False,
-                force_snapshot=planned.always,
-            )
+            request = replace(request, messages=planned.messages, source=planned.source, kind=CommitKind.OVERWRITE)
+            request = replace(request, renumber=False, force_snapshot=planned.always)
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
