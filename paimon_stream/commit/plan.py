@@ -126,10 +126,8 @@ class _Half:
 
 def _entries(message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
     total = count if message.total_buckets is None else message.total_buckets
-    return [
-        ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
-        for file in files
-    ]
+    where, bucket = message.partition, message.bucket
+    return [ManifestEntry(kind=kind, partition=where, bucket=bucket, total_buckets=total, file=one) for one in files]
 
 
 def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> list[IndexChange]:

@@ -44,11 +44,8 @@ class PartitionSpec:
     @property
     def scalars(self) -> dict[str, pa.Scalar]:
         """The columns with exactly one value, each with its value as an Arrow scalar."""
-        return {
-            self._names[i]: value_scalar(value, self._types[i])
-            for i, value in self._positions.items()
-            if value is not _Anything.IN_DEFAULT_FOLDER
-        }
+        one_value = [(i, one) for i, one in self._positions.items() if one is not _Anything.IN_DEFAULT_FOLDER]
+        return {self._names[i]: value_scalar(one, self._types[i]) for i, one in one_value}
 
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) matches."""

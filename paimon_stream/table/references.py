@@ -32,11 +32,7 @@ from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-_ROOTS: Final = (
-    (layout.TAG_FOLDER, "tag-"),
-    (layout.SNAPSHOT_FOLDER, "snapshot-"),
-    (layout.CHANGELOG_FOLDER, "changelog-"),
-)
+_ROOTS: Final = tuple((one, f"{one}-") for one in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER))
 _ROUNDS: Final = 20
 
 

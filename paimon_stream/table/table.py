@@ -137,10 +137,8 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 
 # -- what can be written --------------------------------------------------------------------------
 # Options that, if true, require something that a commit of this release would silently leave out.
-_NOT_BUILT: Final = {
-    opt.DATA_EVOLUTION: "data evolution",
-    opt.PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
-}
+_UNSORTED: Final = "files that are not sorted by the key"
+_NOT_BUILT: Final = {opt.DATA_EVOLUTION: "data evolution", opt.PK_CLUSTERING_OVERRIDE: _UNSORTED}
 
 
 def check_committable(table: Table) -> None:
