@@ -15,7 +15,7 @@ from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
 from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS, Checker, adds_old_files, missing_files
-from paimon_stream.commit.lineage import published_since, require_lineage
+from paimon_stream.commit.lineage import check_lineage, published_since
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
@@ -168,7 +168,7 @@ class Committer:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
             latest = self._look(attempts)
-            require_lineage(self._snapshots, attempts, latest, self._cache.last)
+            check_lineage(self._snapshots, attempts, latest, self._cache.last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 

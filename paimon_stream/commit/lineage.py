@@ -51,9 +51,7 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
     )
 
 
-def require_lineage(
-    snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
-) -> None:
+def check_lineage(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None) -> None:
     """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the last snapshot of this
     committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one seen, with rows, and its id exists with
     another nonce; or `HistoryUnknown` if the lists are gone that would show it."""

@@ -357,8 +357,7 @@ class StreamWriter:
     def publish_compaction(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under its id and with its
         marks. None if it was not published: the changes do not fit, or another run began. A batch that is run again
-        finds this snapshot, too, and remembers that its first one has the rows. Raises what `Committer.commit` raises.
-        """
+        finds this snapshot, too, and remembers its first one, with the rows. Raises what `Committer.commit` raises."""
         memory = self._memory
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
