@@ -65,15 +65,13 @@ class Patience:
 
 
 class Attempts:
-    """What the commit of one snapshot remembers from attempt to attempt. Mutable, for one thread only.
-
-    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis` is the
-    time at which the attempt read its base, and `schema_id` the newest schema then. `beside` is still to be done before
-    a snapshot is put, and `after` when one is there. `hinted` is the id of a snapshot to which LATEST was pointed
-    before it was confirmed, else 0. `merged` is the merge of an earlier attempt, and `merged_millis` the time at which
-    it was made. `nonces` are the nonces of all attempts. `outstanding` says that the outcome of a put is open.
-    `unproven` are the attempts that were lost without a proof. `aged_millis` is the age of the newest staging if it was
-    too old to be published."""
+    """What the commit of a snapshot remembers between attempts. Mutable, for one thread only. `count` is the number of
+    attempts so far. `seen` is the latest snapshot that was searched. `begun_millis` is the time at which the attempt
+    read its base, and `schema_id` the newest schema then. `beside` is still to be done before a snapshot is put, and
+    `after` when one is there. `hinted` is the id of a snapshot to which LATEST was pointed before it was confirmed,
+    else 0. `merged` is the merge of an earlier attempt, and `merged_millis` the time at which it was made. `nonces` are
+    the nonces of all attempts. `outstanding` says that the outcome of a put is open. `unproven` are the attempts that
+    were lost without a proof. `aged_millis` is the age of the newest staging if it was too old to be published."""
 
     def __init__(
         self, location: str, request: CommitRequest, source: ChangeSource, names: NameSource, patience: Patience

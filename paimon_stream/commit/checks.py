@@ -30,15 +30,15 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
-"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner
-deletes no file that is younger than an hour."""
+"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner deletes no
+file that is younger than an hour."""
 
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
-    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
-    files. Makes one request to the storage per file. Files that a commit removes need not exist. With the time
-    `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as
-    old as the oldest data file of the same changes. Raises `StorageError`."""
+    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra files. Makes
+    one request to the storage per file. Files that a commit removes need not exist. With the time `now`, only for files
+    that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file
+    of the same changes. Raises `StorageError`."""
     return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
 
 
@@ -95,13 +95,10 @@ class Checker:
         """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
         options ask for that, and with their final sequence numbers. Raises `CommitConflict`, `HistoryUnknown`,
         `CorruptMetadata`, `StorageError`."""
+        user, batch, kind = request.user, request.identifier, request.kind
+        where, name = self._table.location, self._table.layout.partition
         context = CommitContext(
-            location=self._table.location,
-            user=request.user,
-            identifier=request.identifier,
-            partition_name=self._table.layout.partition,
-            kind=request.kind,
-            base=base.snapshot,
+            location=where, user=user, identifier=batch, partition_name=name, kind=kind, base=base.snapshot
         )
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()
@@ -137,9 +134,8 @@ class Checker:
         """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
             return False
-        adds_runs = self._key_order is not None and any(
-            entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
-        )
+        levels = (one.file.level for one in changes.entries if one.kind is FileKind.ADD)
+        adds_runs = self._key_order is not None and any(level > 0 for level in levels)
         asks = request.checked or request.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         return asks or changes.takes_away or adds_runs or discards
@@ -155,9 +151,9 @@ class Checker:
 
     # -- the rules ------------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions. They are read anew for each commit; later attempts read only
-        what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
-        changes has just read the files at this base, so they are not read again."""
+        """The files of the touched partitions. They are read anew for each commit; later attempts read only what others
+        have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of changes has just read
+        the files at this base, so they are not read again."""
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
         if request.kind is CommitKind.COMPACT and not changes.index:
@@ -188,8 +184,8 @@ class Checker:
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files
-        that it leaves in place."""
+        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files that it
+        leaves in place."""
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -226,8 +222,7 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
-        are in none."""
+        """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files are in none."""
         return any(
             meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
             for meta in self._cache.manifests.delta(snapshot)
@@ -268,11 +263,7 @@ def _key_order(table: Table) -> RowOrder | None:
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
 
-_MORE_THAN_TRIGGER: Final = 3
-
-
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction."""
-    if options.is_set(opt.STOP_TRIGGER):
-        return options.value(opt.STOP_TRIGGER)
-    return options.value(opt.COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
+    """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more than start one."""
+    stop = opt.STOP_TRIGGER
+    return options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3

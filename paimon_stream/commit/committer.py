@@ -15,20 +15,11 @@ from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
 from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS, Checker, adds_old_files, missing_files
-from paimon_stream.commit.lineage import published_since, require_lineage
+from paimon_stream.commit.lineage import check_lineage, published_since
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
-from paimon_stream.commit.request import (
-    ChangeSource,
-    CommitRequest,
-    Fixed,
-    Judged,
-    Nothing,
-    Outcome,
-    Published,
-    Superseded,
-)
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache
@@ -51,18 +42,17 @@ _SWIFT_MILLIS: Final = 1000
 """A first attempt that took at most this long since it read its base is confirmed without listing all snapshots."""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
-"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was
-created again, the confirmation of the snapshot detects it."""
+"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was created
+again, the confirmation of the snapshot detects it."""
 
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """An older staging is not put any more, because an orphan cleaner may delete files that are an hour old."""
 
 
 class Committer:
-    """Commits to one table, one commit at a time.
-
-    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the bucket counts
-    and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table."""
+    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one cheap: the manifests
+    of its last snapshot, and the bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if
+    there is no table."""
 
     def __init__(
         self,
@@ -74,8 +64,8 @@ class Committer:
         *,
         compacts: bool = False,
     ) -> None:
-        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
-        table's first schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
+        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the table's first
+        schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
         self._storage = table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -101,11 +91,10 @@ class Committer:
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
-        These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`,
-        `TableReplaced`, `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that
-        the commit may be published. A compaction that fails after the first snapshot was published raises nothing; see
-        `Published`."""
+        With these errors nothing was published: `CommitConflict` (the files do not fit the table), `CommitContended`
+        (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`, `TableReplaced`,
+        `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that the commit may
+        be published. A compaction that fails after the first snapshot was published raises nothing; see `Published`."""
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
@@ -114,11 +103,10 @@ class Committer:
             request = replace(request, renumber=False)
         return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
-    def numbers(self, judged: Judged | None = None, *, replaces: bool = False) -> Numbering | None:
+    def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key, and for one
-        whose rows wait for their numbers. With `judged`, they hold for the snapshot that the caller saw. For `replaces`
+        whose rows wait for their numbers. With `known`, they hold for that snapshot, seen by the caller. For `replaces`
         see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
-        known = None if judged is None else judged.latest
         if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
             return None
         return self._sequences.next(known, replaces=replaces)
@@ -180,7 +168,7 @@ class Committer:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
             latest = self._look(attempts)
-            require_lineage(self._snapshots, attempts, latest, self._cache.last)
+            check_lineage(self._snapshots, attempts, latest, self._cache.last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 
@@ -206,13 +194,12 @@ class Committer:
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing seen then has expired. A clock that was set back
-        proves nothing."""
+        """Whether so little time has passed that nothing seen then has expired. A clock set back proves nothing."""
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:
-        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published
-        this commit. None if the commit is still to be made."""
+        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published this commit.
+        None if the commit is still to be made."""
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
                 part_of_table = self._publisher.settled(staged, latest)
@@ -319,9 +306,9 @@ class Committer:
         return confirmed
 
     def _whole(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
-        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have
-        removed them if it published the commit, and the table was rolled back below that; then
-        `SharedCheckpoint` is raised. An orphan cleaner may have removed them if the put took very long."""
+        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have removed
+        them if it published the commit, and the table was rolled back below that; then `SharedCheckpoint` is raised. An
+        orphan cleaner may have removed them if the put took very long."""
         is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
         overtaken = is_newest is not None and not is_newest()
         age = self._runtime.clock.now_millis() - attempts.begun_millis
@@ -369,8 +356,8 @@ class Committer:
             _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
 
     def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
-        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A
-        hint that was written with the look at the neighbours stands, unless that took long."""
+        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A hint that
+        was written with the look at the neighbours stands, unless that took long."""
         snapshot = staged.snapshot
         self._snapshots.note(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)

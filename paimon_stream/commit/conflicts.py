@@ -21,8 +21,8 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitContext:
-    """Who commits what to which table and on which base, for messages. `partition_name` renders a partition
-    row for people. `base` is the snapshot that was the newest when the rules ran."""
+    """Who commits what to which table and on which base, for messages. `partition_name` renders a partition row for
+    people. `base` is the snapshot that was the newest when the rules ran."""
 
     location: str
     user: str
@@ -57,8 +57,8 @@ class CommitContext:
 
 
 def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]) -> None:
-    """Check 2: all files of a partition have the same number of buckets, but for counts below 1 (no fixed buckets) and
-    overwrites, which may change it. `present` has that of each touched partition with files. Raises
+    """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed buckets) and
+    overwrites, which may change it. `present` has that of touched partitions with files. Raises
     `BucketCountChanged`."""
     known = {partition: count for partition, count in present.items() if count > 0}
     for entry in () if context.kind is CommitKind.OVERWRITE else entries:
@@ -102,8 +102,8 @@ def check_schemas(context: CommitContext, known: Collection[int], entries: Itera
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
-    """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and
-    Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
+    """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and Java fails
+    on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
     cure = (
         "An earlier commit published messages that were already in the table: verify() finds which. Roll the table "
@@ -126,9 +126,8 @@ def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Itera
 def check_removed_files_are_there(
     context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry], expires: str | None = None
 ) -> None:
-    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the
-    touched partitions; `expires` is the table's `partition.expiration-time`, for the cure (check 5b).
-    Raises `DeletedFiles`."""
+    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the touched
+    partitions; `expires` is `partition.expiration-time`, for the cure (check 5b). Raises `DeletedFiles`."""
     added: set[FileIdentity] = set()
     gone: list[FileIdentity] = []
     for entry in entries:
@@ -151,9 +150,9 @@ def check_removed_files_are_there(
 def check_key_ranges(
     context: CommitContext, live: Mapping[FileIdentity, LiveFile], entries: Sequence[ManifestEntry], order: RowOrder
 ) -> None:
-    """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have
-    disjoint key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`,
-    `FormatError` for keys that are not of the table's types."""
+    """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have disjoint
+    key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`, `FormatError` for
+    keys that are not of the table's types."""
     levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = defaultdict(dict)
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.level > 0:
@@ -202,10 +201,7 @@ def check_deletion_vectors(
     wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
     if wrong:
         what = f"the deletion vectors of {len(wrong)} data files are not those that the commit was based on"
-        cure = (
-            "Meanwhile another job deleted rows of these files or compacted them; run the job again on the "
-            "current state"
-        )
+        cure = "Another job has deleted rows of these files or compacted them; run the job again on the current state"
         raise _deleted(context, sorted(wrong), what, cure)
 
 
@@ -215,8 +211,7 @@ def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
-    """Every added file exists. `missing` are the paths of those that do not (semantics.md §1.2, R9.1). Raises
-    `DeletedFiles`."""
+    """Every added file exists. `missing` are the paths that do not (semantics.md §1.2, R9.1). Raises `DeletedFiles`."""
     if missing:
         what = f"cannot commit because {len(missing)} of its files have been deleted"
         cure = "An orphan cleaner or a drop of the partition deleted them. Run the batch again, so it writes new files"

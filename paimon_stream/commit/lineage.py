@@ -51,9 +51,7 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
     )
 
 
-def require_lineage(
-    snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
-) -> None:
+def check_lineage(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None) -> None:
     """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the last snapshot of this
     committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one seen, with rows, and its id exists with
     another nonce; or `HistoryUnknown` if the lists are gone that would show it."""
@@ -71,9 +69,8 @@ def require_lineage(
 
 
 def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None) -> None:
-    """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
-    `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
-    if the lists are gone that would show it."""
+    """Checks that a writer's last snapshot is part of the table, or has expired. Raises `CommitLost` if its id has
+    another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown` if the lists are gone that would show it."""
     if last is None or _is_surely_held(snapshots, user, SnapshotRef.of(last), latest):
         return
     there = snapshots.find(last.id)
@@ -99,8 +96,7 @@ def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, lat
 
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the snapshot is the latest, or lies below the latest, even if it has expired since. None if
-    that is open."""
+    """Whether the snapshot is the latest, or lies below it, even if it has expired since. None if that is open."""
     if latest is None or latest.id < ref.id:
         return False
     if latest.id == ref.id:

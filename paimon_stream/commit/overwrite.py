@@ -31,8 +31,8 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to request: the source of its changes, its messages without ignored files, and whether it
-    makes a snapshot even if nothing changes."""
+    """An overwrite to request: the source of its changes, its messages without ignored files, and whether it makes a
+    snapshot even if nothing changes."""
 
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
@@ -55,8 +55,8 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file of the cleared partitions, then what was written. The index files of
-        those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
+        """A DELETE for each live file of the cleared partitions, then what was written. The index files of those
+        partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
         live = self._live(base)
         spared = {entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared}
         dropped = (entry for entry in live if entry.bucket >= self._least_bucket and entry.partition not in spared)
@@ -67,8 +67,8 @@ class OverwriteSource:
         return replace(self._written, entries=(*self.gone, *written), index=(*index, *self._written.index))
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt
-        has read are not read again."""
+        """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt has read
+        are not read again."""
         found: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
@@ -126,8 +126,7 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
-    """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for arguments of
-    other types."""
+    """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for wrong types."""
     opt.Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
     dynamic = opt.Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
@@ -144,16 +143,16 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
-    """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in
-    string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
+    """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in string
+    columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
 
 
 def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:
-    """The messages without changelog files. An overwrite has no changelog, because readers of changes would
-    see added rows but no removed ones."""
+    """The messages without changelog files. An overwrite has no changelog, because readers of changes would see added
+    rows but no removed ones."""
     ignored = [f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)]
     if not ignored:
         return messages
@@ -183,8 +182,8 @@ def _check_inside(
 
 
 def _numbered(table: Table, written: Changes) -> Changes:
-    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing stays of
-    the bucket's old files. In a table with a primary key the files store the numbers, so they stay."""
+    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing stays of the
+    bucket's old files. In a table with a primary key the files store the numbers, so they stay."""
     if table.schema.primary_keys:
         return written
     ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}

@@ -8,16 +8,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
+from paimon_stream.format import entries as records
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import (
-    DataFileMeta,
-    FileKind,
-    FileSource,
-    IndexFileMeta,
-    IndexManifestEntry,
-    ManifestEntry,
-    ManifestFileMeta,
-)
+from paimon_stream.format.entries import DataFileMeta, FileKind, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import Snapshot
@@ -26,11 +19,10 @@ from paimon_stream.table.row_ids import ROW_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on: the latest snapshot (None in an empty table) and its manifests, base list
-    before delta list."""
+    """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base list first."""
 
     snapshot: Snapshot | None
-    metas: tuple[ManifestFileMeta, ...]
+    metas: tuple[records.ManifestFileMeta, ...]
 
     @property
     def id(self) -> int:
@@ -54,8 +46,8 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and
-    its index files, each in the order in which it is written."""
+    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and its index
+    files, each in the order in which it is written."""
 
     entries: tuple[ManifestEntry, ...] = ()
     changelog: tuple[ManifestEntry, ...] = ()
@@ -82,8 +74,8 @@ class Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such
-        an append becomes an OVERWRITE (semantics.md §2.2)."""
+        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such an append
+        becomes an OVERWRITE (semantics.md §2.2)."""
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
         )
@@ -94,16 +86,16 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedChanges:
-    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes
-    them as two snapshots, in this order (semantics.md §1.4)."""
+    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes them as two
+    snapshots, in this order (semantics.md §1.4)."""
 
     append: Changes = NO_CHANGES
     compact: Changes = NO_CHANGES
 
 
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
-    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a
-    bucket count (semantics.md §2.1)."""
+    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a bucket
+    count (semantics.md §2.1)."""
     append, compact = _Half(), _Half()
     for message in messages:
         files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)
@@ -134,10 +126,8 @@ class _Half:
 
 def _entries(message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
     total = count if message.total_buckets is None else message.total_buckets
-    return [
-        ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
-        for file in files
-    ]
+    where, bucket = message.partition, message.bucket
+    return [ManifestEntry(kind=kind, partition=where, bucket=bucket, total_buckets=total, file=one) for one in files]
 
 
 def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> list[IndexChange]:
@@ -184,7 +174,7 @@ def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, 
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
         file = entry.file
-        is_new = entry.kind is FileKind.ADD and file.file_source == FileSource.APPEND
+        is_new = entry.kind is FileKind.ADD and file.file_source == records.FileSource.APPEND
         if is_new and file.first_row_id is None and ROW_ID not in (file.write_cols or ()):
             entry = replace(entry, file=replace(file.numbered(snapshot, snapshot), first_row_id=first))
             first += file.row_count

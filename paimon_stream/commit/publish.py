@@ -29,8 +29,8 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may have taken
-    effect before the one whose result is known."""
+    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may have taken effect
+    before the one whose result is known."""
 
     doubted: bool
 
@@ -44,8 +44,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer may still
-    publish a snapshot that was built on it."""
+    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer may still publish a
+    snapshot that was built on it."""
 
     proven: bool
 
@@ -61,10 +61,8 @@ class Publisher:
 
     # -- the put ----------------------------------------------------------------------------------
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
-        """Creates the snapshot's file.
-
-        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the outcome
-        stays open, another `StorageError` only if nothing was published."""
+        """Creates the snapshot's file. `usable` says whether the staging is still young enough to be put again. Raises
+        `CommitUnknown` if the outcome stays open, another `StorageError` only if nothing was published."""
         snapshot = staged.snapshot
         why: StorageError
         doubted = False
@@ -96,20 +94,12 @@ class Publisher:
 
     # -- the check after it -----------------------------------------------------------------------
     def confirm(
-        self,
-        staged: Staged,
-        patience: Patience,
-        *,
-        doubted: bool = False,
-        swift: bool = False,
-        beside: Sequence[Request] = (),
-        undo: Callable[[], object] = lambda: None,
+        self, staged: Staged, patience: Patience, doubted: bool, swift: bool, beside: Sequence[Request], undo: Request
     ) -> Landed | Lost:
-        """Decides whether the snapshot that was put is part of the table, and removes it if it is void.
-
-        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the first look
-        is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough,
-        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known."""
+        """Decides whether the snapshot that was put is part of the table, and removes it if it is void. `doubted`: an
+        earlier put may already have taken effect. `swift`: the base was read just now, so the first look is at the
+        neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough, before
+        anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known."""
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:
@@ -133,8 +123,8 @@ class Publisher:
         raise self._unknown(staged, why) from why
 
     def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
-        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where
-        requests run in turn, what is done beside comes first, and the look at K+1 last."""
+        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where requests
+        run in turn, what is done beside comes first, and the look at K+1 last."""
         K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
         assert base is not None  # else the look would not be swift
         looks = (self._same_table, partial(there.raw, K), partial(there.stands, base), partial(there.exists, K + 1))
@@ -157,8 +147,8 @@ class Publisher:
         return Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
-        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots
-        changed meanwhile. Raises `CommitUnknown` if neither is proven."""
+        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots changed
+        meanwhile. Raises `CommitUnknown` if neither is proven."""
         K = staged.snapshot.id
         ids = self._snapshots.ids()
         if K not in ids or ids[-1] > K:
@@ -207,8 +197,7 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
-        which is until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has
-        expired."""
+        until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has expired."""
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
@@ -258,8 +247,8 @@ class Publisher:
         return has_file(self._manifests, metas, kept, next(iter(staged.added)))
 
     def _all_live(self, latest: Snapshot, staged: Staged) -> bool:
-        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have
-        added them. Raises `CorruptMetadata`."""
+        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have added
+        them. Raises `CorruptMetadata`."""
         if not staged.added:
             return False
         metas = self._manifests.base_and_delta(latest)

@@ -15,9 +15,9 @@ from paimon_stream.storage.together import Meter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14). *Appended* is
-    what was written, including the deletes of an overwrite. *Compacted* is the input and output of a
-    compaction. Records are the rows of the files, including deleted files. Sizes are bytes."""
+    """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14). *Appended* is what was
+    written, including the deletes of an overwrite. *Compacted* is the input and output of a compaction. Records are the
+    rows of the files, including deleted files. Sizes are bytes."""
 
     files_added: int = 0
     files_deleted: int = 0
@@ -115,8 +115,7 @@ class CommitReport:
         reused: bool = False,
         removed_files: int = 0,
     ) -> "CommitReport":
-        """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
-        before and after it."""
+        """The report of a commit with this outcome. `phases` are the milliseconds of the caller before and after it."""
         spent, why = dict(phases or {}), None if outcome.compact_failed is None else str(outcome.compact_failed)
         empty = cls(
             location=location, user=user, identifier=identifier, outcome="empty", phases=spent, compact_failed=why

@@ -17,9 +17,8 @@ class ChangeSource(Protocol):
     """Where the changes of a snapshot come from."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot out of this base. Called anew for every attempt; writes nothing.
-        Its errors end the commit with nothing published, `NotFound` and `CorruptMetadata` only if the base is still the
-        latest."""
+        """The changes that make the wanted snapshot of this base. Called for every attempt; writes nothing. Its errors
+        end the commit with nothing published, `NotFound` and `CorruptMetadata` only if the base is still the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What a caller has just seen of the table: the latest snapshot and the id of the newest schema. It began
-    to look at that time (epoch milliseconds)."""
+    """What a caller has just seen of the table: the latest snapshot and the id of the newest schema. It began to look
+    at that time (epoch milliseconds)."""
 
     latest: Snapshot | None
     schema_id: int
@@ -110,16 +109,16 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Nothing was published, because since `seen` somebody else has published this snapshot under the same
-    user with the same or a later identifier. The caller decides what that means."""
+    """Nothing was published, because since `seen` somebody else has published this snapshot under the same user with
+    the same or a later identifier. The caller decides what that means."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with what
-    others have done since (`compact_failed`)."""
+    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with what others have
+    done since (`compact_failed`)."""
 
     compact_failed: PaimonStreamError | None = None
 

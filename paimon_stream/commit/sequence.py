@@ -26,9 +26,8 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at `base`.
-    `base` is None if the table was empty then. `index` is the index manifest of `base`, by which keys get their
-    buckets if these are dynamic."""
+    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at `base`. `base` is
+    None if the table was empty then. `index` is its index manifest, by which keys get dynamic buckets."""
 
     base: SnapshotRef | None
     first: int = 0
@@ -58,9 +57,9 @@ class Sequences:
 
     # -- numbers ------------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
-        """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the
-        latest, or of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go
-        do not keep their buckets. Raises `CorruptMetadata`, also for a bucket without its index, `StorageError`."""
+        """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the latest, or
+        of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go do not keep
+        their buckets. Raises `CorruptMetadata`, also for a bucket without its index, `StorageError`."""
         while True:
             latest, known = known or self._snapshots.latest(), None
             try:
@@ -86,15 +85,14 @@ class Sequences:
                 f"bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and "
                 f"{latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for "
                 f"it{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. "
-                "Nothing was written. Run `paimon-stream rebuild-index`, which makes the index anew from the table's "
-                "files.",
+                "Nothing was written. Run `paimon-stream rebuild-index`, which makes it anew from the table's files.",
                 snapshot=latest.id,
             ).of_table(self._location)
         self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
-        """The properties with the largest sequence number, for the snapshot of these changes on this base.
-        Empty if finding the number would mean reading the whole table."""
+        """The properties with the largest sequence number, for the snapshot of these changes on this base. Empty if
+        finding the number would mean reading the whole table."""
         knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._for_java:
             return {}
@@ -139,8 +137,8 @@ class Sequences:
             ).of_table(self._location)
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash index of a partition
-        of these changes (table-kinds.md K1.4). A key could then be in two buckets."""
+        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash index of a partition of
+        these changes (table-kinds.md K1.4). A key could then be in two buckets."""
         now = None if base is None else SnapshotRef.of(base)
         if now == numbering.base:
             return

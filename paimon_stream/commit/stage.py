@@ -35,9 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A snapshot that is ready to be published: its value and bytes, its base and changes, its manifests
-    (base list before delta list), the names of its delta manifests, the manifests of its changelog, the
-    merge in its base list, and the time at which its staging began (epoch milliseconds)."""
+    """A snapshot that is ready to be published: its value and bytes, its base and changes, its manifests (base list
+    before delta list), the names of its delta manifests, the manifests of its changelog, the merge in its base list,
+    and the time at which its staging began (epoch milliseconds)."""
 
     snapshot: Snapshot
     content: bytes
@@ -181,8 +181,7 @@ def _applied(
     present: Iterable[IndexManifestEntry], changes: Sequence[IndexChange], *, bucketed: bool, location: str
 ) -> tuple[IndexManifestEntry, ...]:
     """The live index files after the changes. `bucketed` says whether the table has buckets. Raises `DeletedFiles` if
-    deletion vectors of a table without buckets contradict those present, because another writer has changed them
-    meanwhile."""
+    deletion vectors of a table without buckets contradict those present: another writer has changed them meanwhile."""
     _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
     live = {_key(entry, bucketed): entry for entry in present}
     for change in changes:

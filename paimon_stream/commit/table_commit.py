@@ -100,8 +100,8 @@ class TableCommit:
         return CommitReport.of(location=where, user=user, identifier=identifier, messages=given, outcome=outcome)
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
-        """The first sequence number for rows that are about to be written. None for a table without primary
-        key. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for rows that are about to be written. None for a table without primary key. For
+        `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
         return self._committer.numbers(replaces=replaces)
 
     def append(
@@ -192,8 +192,8 @@ class TableCommit:
         return self.overwrite({})
 
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
-        """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch
-        commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
+        """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch commit
+        under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
         manifests = ManifestStore(self._storage)
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
 
@@ -295,8 +295,7 @@ class TableCommit:
         user: str | None = None,
         **more: Any,
     ) -> Outcome:
-        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` are further
-        fields of the request."""
+        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` is for the request."""
         request = CommitRequest(
             user=user or self._user,
             identifier=identifier,
@@ -314,8 +313,8 @@ class TableCommit:
         return outcome
 
     def _latest(self) -> Snapshot | None:
-        """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that this object
-        has published was lost."""
+        """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that this object has
+        published was lost."""
         latest = self._snapshots.latest()
         if not self._guarded:
             guard_commit(self._table, latest, self._runtime.clock)

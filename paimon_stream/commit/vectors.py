@@ -126,12 +126,9 @@ class VectorChanges:
         for data, known in records:
             ranges.append(known._replace(offset=len(content)))
             content += data
+        name, places, size = f"index-{self._uuid}-{len(self._written)}", tuple(ranges), len(content)
         file = IndexFileMeta(
-            index_type=DELETION_VECTORS,
-            file_name=f"index-{self._uuid}-{len(self._written)}",
-            file_size=len(content),
-            row_count=len(ranges),
-            deletions=tuple(ranges),
+            index_type=DELETION_VECTORS, file_name=name, file_size=size, row_count=len(places), deletions=places
         )
         path = self._table.layout.index_file(*where, file)
         self._written.append(path)

@@ -70,9 +70,6 @@ class KnownFiles:
         return len(self.live) + len(self.removed)
 
 
-_Bucket = tuple[bytes, int]
-
-
 class WatchedFiles:
     """Files by partition and bucket, in the order of commits. `below` limits the size of those that are kept, in
     bytes. The memory is bounded: if there are more than `MOST`, all are forgotten."""
@@ -128,7 +125,7 @@ class WatchedFiles:
         """The files of a bucket of a watched partition."""
         return self._files.get(partition, {}).get(bucket, {}).values()
 
-    def known(self, buckets: Collection[_Bucket]) -> KnownFiles | None:
+    def known(self, buckets: Collection[tuple[bytes, int]]) -> KnownFiles | None:
         """What the conflict rules need to know of these buckets. None if one of them is not watched."""
         if not all(partition in self._files for partition, _ in buckets):
             return None

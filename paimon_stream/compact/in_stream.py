@@ -92,8 +92,7 @@ def shows_rows(table: Table) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A unit that is being rewritten, or that is done and waits for its publication. `fresh` until a batch has
-    waited for it."""
+    """A unit that is being rewritten, or is done and waits to be published. `fresh` until a batch has waited for it."""
 
     unit: Unit
     future: Future[Rewritten]
@@ -130,8 +129,8 @@ class StreamCompaction:
         _OPEN.add(self)
 
     def after_batch(self, batch_id: int, changes: Changes | None) -> None:
-        """Does what the changes of a published batch ask for, and publishes what is done. `changes` is None if
-        this run did not publish the batch. Never raises an `Exception`."""
+        """Does what the changes of a published batch ask for, and publishes what is done. `changes` is None if this run
+        did not publish the batch. Never raises an `Exception`."""
         interval = self._clock.monotonic() - self._ended
         table = self._host.table
         try:
@@ -160,8 +159,8 @@ class StreamCompaction:
         self._ended -= max(0, self._clock.now_millis() - millis) / 1000
 
     def close(self) -> list[Future[Rewritten]]:
-        """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the
-        units that had begun. Any thread may call it."""
+        """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the units
+        that had begun. Any thread may call it."""
         with self._lock:
             pending, self._pending = self._pending, []
         self._due.clear()
@@ -206,8 +205,8 @@ class StreamCompaction:
         self._knows_earlier = True
 
     def _plan(self, table: Table) -> None:
-        """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is
-        pending, or while it rests after a failure."""
+        """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is pending,
+        or while it rests after a failure."""
         busy = {one.unit.bucket for one in self._pending}
         wanted = [one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls]
         if not wanted:

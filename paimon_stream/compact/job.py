@@ -41,8 +41,8 @@ from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young,
-and little is lost if the process is killed."""
+"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young, and little
+is lost if the process is killed."""
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""
@@ -105,9 +105,9 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the
-    table that was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their
-    buckets, which are then planned."""
+    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the table that
+    was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their buckets, which are
+    then planned."""
 
     scan: Scan
     limits: Thresholds | KeyedThresholds
@@ -190,8 +190,8 @@ class _Run:
         return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
     def expected(self, plan: _Plan) -> CompactReport:
-        """What a run would do with these units. New files are about as large as the target. Raises the first
-        error of the plan, and what keeps the new files from being written."""
+        """What a run would do with these units. New files are about as large as the target. Raises the first error of
+        the plan, and what keeps the new files from being written."""
         if self.failed:
             raise self.failed[0]
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
@@ -275,8 +275,8 @@ class _Part:
         self._live: tuple[int, set[FileIdentity]] | None = None
 
     def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
-        """Returns the units that others have changed. Files that are not published are removed, except after
-        a `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
+        """Returns the units that others have changed. Files that are not published are removed, except after a
+        `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
         units, clock = self._plan.units, self._run.runtime.clock
         running: dict[Future[Rewritten], int] = {}
         with ThreadPoolExecutor(min(at_once, len(units)), thread_name_prefix="paimon-stream-compact") as pool:
@@ -301,8 +301,7 @@ class _Part:
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
-        """Takes what was rewritten. A unit whose files are damaged is left out and does not keep the others
-        from being published."""
+        """Takes what was rewritten. A unit whose files are damaged is left out, and the others are published."""
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
@@ -313,8 +312,8 @@ class _Part:
                 self._run.failed.append(self._run.named(why, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
-        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have removed them
-        after somebody else had replaced them (RC11.3)."""
+        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have removed them after
+        somebody else had replaced them (RC11.3)."""
         table = self._plan.scan.table
         latest = SnapshotStore(table.storage).latest()
         if latest is None:

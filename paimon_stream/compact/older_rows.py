@@ -1,5 +1,5 @@
-"""What compactions of a table do with the rows that a key has had: look them up, write a changelog
-(compaction.md §6-§8), and drop what is older than `record-level.expire-time` (§10)."""
+"""What compactions of a table do with the rows that a key has had: look them up, write a changelog (compaction.md
+§6-§8), and drop what is older than `record-level.expire-time` (§10)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,16 +19,15 @@ from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, looks_up
 from paimon_stream.table.schema import SchemaStore
 
-_DEDUPLICATE: Final = "deduplicate"
 _LEAST_MILLIS: Final = 10**12
 """A BIGINT from here on is in milliseconds, a smaller one in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderRows:
-    """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as soon as it
-    leaves level 0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`, is
-    compared with what was there, for the changelog. `logs`: what leaves level 0 is, instead."""
+    """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as soon as it leaves level
+    0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`, is compared with
+    what was there, for the changelog. `logs`: what leaves level 0 is, instead."""
 
     spec: MergeSpec
     top: int
@@ -68,15 +67,15 @@ class OlderRows:
         return Comparison(spec=self.spec, level=level, known=known, compared=self.compared, **how)
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
-        """The same for a file that needs no merging, and whether it is rewritten instead of upgraded: if
-        rows of higher levels may change its rows, or if its format is not that of the level (§7.3). With deletion
-        vectors, also if it has deletes, which no level but 0 has then."""
+        """The same for a file that needs no merging, and whether it is rewritten instead of upgraded: if rows of higher
+        levels may change its rows, or if its format is not that of the level (§7.3). With deletion vectors, also if it
+        has deletes, which no level but 0 has then."""
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
             return comparison, False
         own = self.formats.get(0, self.format) != self.formats.get(level, self.format)
         own = own or (self.marks and entry.file.delete_row_count != 0)
-        whole = self.spec.engine == _DEDUPLICATE and not self.spec.sequence_fields
+        whole = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
         rewrites = own or (level < self.top and not whole)
         reads = rewrites or comparison.logs or (self.marks and level < self.top)
         return comparison if reads else None, rewrites
@@ -84,8 +83,7 @@ class OlderRows:
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """Rows whose `field` is before `since`, in seconds since 1970, are dropped. NULL stays. `schema` gives
-    the schema of an id."""
+    """Rows whose `field` is before `since`, in epoch seconds, are dropped. NULL stays. `schema` gives that of an id."""
 
     field: DataField
     since: int
@@ -93,8 +91,7 @@ class RecordExpiry:
 
     @classmethod
     def of(cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int) -> "RecordExpiry | None":
-        """What the table's options ask for at this time, in milliseconds; None if its rows do not expire.
-        Raises `InvalidOption`."""
+        """What the options ask for at this time in milliseconds; None if rows do not expire. Raises `InvalidOption`."""
         if not options.is_set(opt.RECORD_EXPIRE_TIME):
             return None
         since = millis // 1000 - options.value(opt.RECORD_EXPIRE_TIME) // 1000
@@ -102,8 +99,8 @@ class RecordExpiry:
         return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay. This comes before merging, as in Java, so an older version that is fresh counts
-        if the newest one is too old (RC10.1)."""
+        """The rows that stay. This comes before merging, as in Java, so an older version that is fresh counts if the
+        newest one is too old (RC10.1)."""
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
             old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
@@ -113,8 +110,8 @@ class RecordExpiry:
         return batch.filter(pc.invert(pc.fill_null(old, False)))
 
     def is_due(self, entry: ManifestEntry) -> bool:
-        """Whether the file has rows that are dropped, according to its statistics. Without statistics, it
-        counts as having none, as in Java. Raises `CorruptMetadata`, `StorageError`."""
+        """Whether the file has rows that are dropped, according to its statistics. Without statistics, it counts as
+        having none, as in Java. Raises `CorruptMetadata`, `StorageError`."""
         file = entry.file
         written = self.schema(file.schema_id)
         name = next((one.name for one in written.fields if one.id == self.field.id), None)

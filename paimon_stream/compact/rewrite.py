@@ -19,15 +19,8 @@ from paimon_stream.commit.plan import IndexChange
 from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
-from paimon_stream.format.entries import (
-    DataFileMeta,
-    FileIdentity,
-    FileKind,
-    FileSource,
-    IndexFileMeta,
-    IndexManifestEntry,
-    ManifestEntry,
-)
+from paimon_stream.format import entries as records
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, IndexFileMeta, ManifestEntry
 from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
@@ -45,8 +38,7 @@ from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
 _NULL_CURE: Final = (
-    "They are older than the constraint, or deletes have taken their values away. Make the column nullable, "
-    "then compact again."
+    "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
 )
 _WAITING_BYTES: Final = 64 * 2**20
 """The rows that a thread holds while it distributes them to their buckets."""
@@ -58,10 +50,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A unit and the files that replace its files, in reading order. A file that only changes its level is
-    in both. `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from
-    which the unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file
-    if these have changed. `homes` are the buckets of files with rows that have waited."""
+    """A unit and the files that replace its files, in reading order. A file that only changes its level is in both.
+    `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from which the
+    unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file if these
+    have changed. `homes` are the buckets of files with rows that have waited."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
@@ -84,7 +76,7 @@ class Rewritten:
         """The new index file as an ADD."""
         partition, bucket, _ = self.unit.bucket
         for file in self.index:
-            entry = IndexManifestEntry(partition=partition, bucket=bucket, file=file)
+            entry = records.IndexManifestEntry(partition=partition, bucket=bucket, file=file)
             yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
@@ -97,8 +89,8 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all
-    columns of the schema with which the new files are written. This class is for append tables."""
+    """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all columns of
+    the schema with which the new files are written. This class is for append tables."""
 
     def __init__(self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]) -> None:
         """Raises `ConfigError`s."""
@@ -116,8 +108,8 @@ class Rewriter:
         self._stopped = threading.Event()
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Writes the unit's rows to new files, which are durable on return. Before any error is raised, they
-        are removed (best effort). Raises `Stopped`, and the errors of reading and writing."""
+        """Writes the unit's rows to new files, which are durable on return. Before any error is raised, they are
+        removed (best effort). Raises `Stopped`, and the errors of reading and writing."""
         partition, bucket, _ = unit.bucket
         folder = self._layout.bucket_folder(partition, bucket)
         writer = BucketWriter(self._settings, self._storage, self._runtime, folder)
@@ -149,8 +141,7 @@ class Rewriter:
             self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
-        `NullInNotNull`."""
+        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, `NullInNotNull`."""
         told = 0.0
         for batch in batches:
             if self._stopped.is_set():
@@ -254,8 +245,8 @@ class KeyedRewriter(Rewriter):
         *,
         share: int,
     ) -> None:
-        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the
-        paths of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
+        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the paths
+        of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
         made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
@@ -350,8 +341,8 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the
-    process, and there is none while nothing is to be done."""
+    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the process,
+    and there is none while nothing is to be done."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,6 +1,6 @@
-"""The judgements of a run. The first is from storage alone: it gathers the evidence, and decides whether prepared
-files can be used. That of a later batch is from the memory of the run and one or two snapshot files. The sink acts
-on a judgement; the doctor only reports it. Nothing here writes."""
+"""The judgements of a run. The first is from storage alone: it gathers the evidence, and decides whether prepared files
+can be used. That of a later batch is from the memory of the run and one or two snapshot files. The sink acts on a
+judgement; the doctor only reports it. Nothing here writes."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -90,8 +90,8 @@ def judge(table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runti
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
-    """The first batch from which on a missing journal entry proves that a batch never reached its commit.
-    None while the journal is off. With `anew`, earlier entries are about to go, so they prove nothing."""
+    """The first batch from which on a missing journal entry proves that a batch never reached its commit. None while
+    the journal is off. With `anew`, earlier entries are about to go, so they prove nothing."""
     if not table.options.value(JOURNAL):
         return None
     registered = evidence.registered
@@ -134,9 +134,9 @@ def _why_numbers_are_taken(table: Table, snapshots: SnapshotStore, entry: Journa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch that it finished, the last batch of its stream
-    that became a snapshot, and the snapshot up to which it knows who published what. With `has_expired`, the
-    last batch had been committed, and its snapshot has expired: later batches may have been, too."""
+    """What a run remembers between batches: the last batch that it finished, the last batch of its stream that became a
+    snapshot, and the snapshot up to which it knows who published what. With `has_expired`, the last batch had been
+    committed, and its snapshot has expired: later batches may have been, too."""
 
     batch_id: int
     own: PreviousBatch | None
@@ -148,11 +148,10 @@ def judge_next(
     snapshots: SnapshotStore, memory: Memory, refuse: ReplayErrors, *, latest: Snapshot | None, follows: bool = False
 ) -> Fresh | None:
     """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
-    the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
-
-    None if the memory no longer fits the table or says nothing of later batches, so that storage must decide. If
-    snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be at this
-    batch (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence."""
+    the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`. None
+    if the memory no longer fits the table or says nothing of later batches, so that storage must decide. If snapshots
+    since the run last looked have expired, storage must decide, too, while an earlier run may be at this batch
+    (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence."""
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
@@ -173,7 +172,7 @@ def judge_next(
     return Fresh(seen=seen, newest=newest, own=memory.own)
 
 
-def require_unpublished(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
+def require_absent(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
     """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's lineage."""
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
@@ -190,8 +189,8 @@ def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayError
 
 
 def _is_remembered(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
-    """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises
-    if our last one is not, unless an operator has decided to continue."""
+    """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises if our last
+    one is not, unless an operator has decided to continue."""
     own, seen = memory.own, memory.seen
     if own is not None:
         if not _is_in_lineage(snapshots, own, latest, refuse):

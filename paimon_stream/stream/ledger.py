@@ -1,5 +1,5 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide? exactly-once.md §2 and §4, and
-semantics.md R1.3-R1.5 have the rules. `later_batches.py` judges a run's later batches. Nothing here writes."""
+semantics.md R1.3-R1.5 have the rules. `evidence.py` judges a run's later batches. Nothing here writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -236,8 +236,7 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 
 def _judge_table(evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors) -> bool:
     """Is this still the table that the stream wrote to? A stream is registered in a table after it was judged there. So
-    if there is a register of this table, entries of another table are remains: an operator has let the stream continue
-    here."""
+    with a register of this table, entries of another one are remains: an operator has let the stream continue here."""
     registered = evidence.registered
     noted = entries if registered is None else (registered,)
     if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
@@ -292,8 +291,7 @@ def _judge_known(
             raise duplicate_writer(refuse.location, refuse.user)
         if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
             refuse.checkpoint_rewound(
-                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
-                "checkpoint has for it"
+                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
             )
             return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
@@ -333,8 +331,8 @@ def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: i
 
 
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
-    """A batch that is known to be committed is not in the table's lineage. Reports why, if the
-    batch's own snapshot shows the reason. Returns whether it does."""
+    """A batch that is known to be committed is not in the table's lineage. Reports why, if the batch's own snapshot
+    shows the reason. Returns whether it does."""
     kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
     if kept is None or latest is None:
         return False
@@ -379,9 +377,9 @@ def _judge_files(evidence: Evidence, entry: JournalEntry | None, refuse: ReplayE
 
 
 def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: ReplayErrors) -> bool:
-    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was
-    committed above the newest snapshot of its judgement. It has expired, or was rolled back if none is
-    missing above that one. Returns whether an operator let the next batch continue all the same."""
+    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was committed
+    above the newest snapshot of its judgement. It has expired, or was rolled back if none is missing above that one.
+    Returns whether an operator let the next batch continue all the same."""
     snapshots, latest = evidence.snapshots, evidence.latest
     base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)

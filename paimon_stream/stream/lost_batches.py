@@ -38,7 +38,7 @@ class LostBatch:
     place: int | None = None
 
 
-def journalled_batches(storage: Storage, user: str | None, batch: int | None) -> Iterator[LostBatch]:
+def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterator[LostBatch]:
     """The batches in the journals, ascending for each user. Those of all users are only those that can be
     committed again. Raises `TableReplaced`, `UnsupportedFeature`, `CorruptMetadata`, `StorageError`."""
     digest = SchemaStore(storage).first_digest()

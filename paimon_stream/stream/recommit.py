@@ -17,13 +17,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Sn
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.stream.lost_batches import (
-    LIST_PREFIX,
-    LostBatch,
-    journalled_batches,
-    listed_batch,
-    not_to_be_repeated,
-)
+from paimon_stream.stream.lost_batches import LIST_PREFIX, LostBatch, journalled, listed_batch, not_to_be_repeated
 from paimon_stream.table.lineage import published_after, rolled_back
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -107,7 +101,7 @@ class _Recommit:
 
     # -- which batch ------------------------------------------------------------------------------
     def chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
-        entries = list(journalled_batches(self._storage, user, batch))
+        entries = list(journalled(self._storage, user, batch))
         missing = [one for one in entries if self._is_missing(one)]
         if user is None and len({one.user for one in missing}) > 1:
             users = ", ".join(sorted({one.user for one in missing}))

@@ -30,15 +30,7 @@ from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity, previous_commit
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import (
-    Memory,
-    gather,
-    journal_since,
-    judge,
-    judge_next,
-    require_unpublished,
-    superseded,
-)
+from paimon_stream.stream.evidence import Memory, gather, journal_since, judge, judge_next, require_absent, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -59,8 +51,8 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
 class StreamWriter:
-    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last
-    snapshot that it has published."""
+    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last snapshot that it
+    has published."""
 
     def __init__(
         self,
@@ -184,7 +176,7 @@ class StreamWriter:
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
-        require_unpublished(self._snapshots, self._identity, refuse)
+        require_absent(self._snapshots, self._identity, refuse)
         evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset())
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
@@ -194,8 +186,8 @@ class StreamWriter:
         return verdict
 
     def _gives_up_earlier(self, refuse: ReplayErrors) -> bool:
-        """Whether an operator has let the stream go on although the table lost batches, or writes them again.
-        The journal is of these then."""
+        """Whether an operator has let the stream go on although the table lost batches, or writes them again. The
+        journal is of these then."""
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
         return bool(accepted) and self._claims.holds()
 
@@ -241,7 +233,8 @@ class StreamWriter:
         """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
         `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
-        self._numbering = self._committer.numbers(self._judged, replaces=self._overwrites)
+        known = None if self._judged is None else self._judged.latest
+        self._numbering = self._committer.numbers(known, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first
 
     def take_rows(self, digest: str, numbering: Numbering | None) -> None:
@@ -268,8 +261,8 @@ class StreamWriter:
         return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
 
     def table_for_driver(self) -> Table:
-        """The table for a driver that itself writes the rows of this batch, in this process. Where requests
-        take long, its new files are sent by `commit`, with the manifests."""
+        """The table for a driver that itself writes the rows of this batch, in this process. Where requests take long,
+        its new files are sent by `commit`, with the manifests."""
         if tally_of(self._storage) is None:
             return self.table
         self._held = HeldOutputs(self._storage)
@@ -363,9 +356,8 @@ class StreamWriter:
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under its id and with its
-        marks. None if nothing was published: the changes do not fit, or another run has begun. A batch that is run
-        again finds this snapshot, too, and remembers that the rows are in its first one. Raises what `Committer.commit`
-        raises."""
+        marks. None if it was not published: the changes do not fit, or another run began. A batch that is run again
+        finds this snapshot, too, and remembers its first one, with the rows. Raises what `Committer.commit` raises."""
         memory = self._memory
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
@@ -442,14 +434,8 @@ class StreamWriter:
         )
         if self._overwrites:
             planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
-            request = replace(
-                request,
-                messages=planned.messages,
-                source=planned.source,
-                kind=CommitKind.OVERWRITE,
-                renumber=False,
-                force_snapshot=planned.always,
-            )
+            request = replace(request, messages=planned.messages, source=planned.source, kind=CommitKind.OVERWRITE)
+            request = replace(request, renumber=False, force_snapshot=planned.always)
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
@@ -476,8 +462,8 @@ class StreamWriter:
 
     # -- afterwards -------------------------------------------------------------------------------
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
-        judgement were seen (`whole`). Returns the number of removed files."""
+        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its judgement
+        were seen (`whole`). Returns the number of removed files."""
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):

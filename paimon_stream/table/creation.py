@@ -15,8 +15,6 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.table.option_rules import check_possible
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
-_KEY_PREFIX: Final = "_KEY_"
-_UNAWARE: Final = -1
 _MOST_BUCKETS: Final = 2**31 - 1
 
 
@@ -84,7 +82,7 @@ def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     ):
         if wrong:
             raise InvalidOption(f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket)
-    if bucket == _UNAWARE and is_set:
+    if bucket == -1 and is_set:
         text = f"Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' {wanted}, or leave 'bucket-key' out."
         raise InvalidOption(text, option="bucket-key")
     for key in keys if is_set else ():
@@ -204,7 +202,7 @@ def why_no_name(name: str) -> str | None:
     """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
-    return "has a name that is Paimon's own" if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX) else None
+    return "has a name that is Paimon's own" if name in _RESERVED_NAMES or name.startswith("_KEY_") else None
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:

@@ -16,12 +16,11 @@ from paimon_stream.table.snapshots import SnapshotStore, Window
 
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
-    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that is open.
-
-    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the lineage if the next
-    one has its manifests or, where these were merged, was built on as many rows. If a list of one of the two cannot be
-    read, a snapshot below is the proof: it would have expired before. Without one, the answer is None. Reads two
-    manifest lists, and manifests only if the next commit merged them. Raises `StorageError`."""
+    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that is open. A snapshot
+    that changed no data file leaves no trace in the next one. It counts as part of the lineage if the next one has its
+    manifests or, where these were merged, was built on as many rows. If a list of one of the two cannot be read, a
+    snapshot below is the proof: it would have expired before. Without one, the answer is None. Reads two manifest
+    lists, and manifests only if the next commit merged them. Raises `StorageError`."""
     if snapshot.id >= latest.id:
         return True
     following = latest if latest.id == snapshot.id + 1 else snapshots.find(snapshot.id + 1)
@@ -37,8 +36,8 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked at. If
-    this id is above 1 and none was found, one may have expired. Raises `StorageError`, `CorruptMetadata`."""
+    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked at. If this id is
+    above 1 and none was found, one may have expired. Raises `StorageError`, `CorruptMetadata`."""
     lowest = latest
     for lowest in snapshots.walk_down(latest.id):
         if wanted(lowest):
@@ -50,9 +49,9 @@ def newest_of(
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the id of a snapshot that was part of the table exists in the lineage with another nonce: a
-    writer that does not publish atomically replaced it, or it was rolled back and its id used again. None if
-    another snapshot has the id, and whether it lies in the lineage is open. Raises `StorageError`."""
+    """Whether the id of a snapshot that was part of the table exists in the lineage with another nonce: a writer that
+    does not publish atomically replaced it, or it was rolled back and its id used again. None if another snapshot has
+    the id, and whether it lies in the lineage is open. Raises `StorageError`."""
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
         return False
@@ -60,9 +59,9 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
-    """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has expired,
-    the next one may have expired, too, and been created again; then the window is not complete, and if lists
-    are missing that would show it, `complete` is None. Raises `StorageError`."""
+    """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has expired, the next one
+    may have expired, too, and been created again; then the window is not complete, and if lists are missing that would
+    show it, `complete` is None. Raises `StorageError`."""
     window = snapshots.window(0 if seen is None else seen.id, latest.id)
     if not window.complete or not window.snapshots:
         return window

@@ -16,8 +16,7 @@ from paimon_stream.table.table import Table
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
     """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a later DELETE of a
     file cancel out. A DELETE without an ADD stays: that may be in an earlier manifest. Raises `DeletedFiles` for an ADD
-    of a file that is already present: such a table has rows twice, and Java fails at its next manifest merge
-    (semantics.md §3.5)."""
+    of a file that is already present: such a table has rows twice, and Java fails to merge it (semantics.md §3.5)."""
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
         identity = entry.identity
@@ -73,7 +72,7 @@ def snapshot_files(table: Table, snapshot: Snapshot, partitions: PartitionFilter
 
 class BucketIndex:
     """What is known of the partitions that a writer touches: the largest sequence number and the number of level 0
-    files of each bucket, and the bucket count of each partition. `commit/table_cache.py` decides which snapshot this
+    files of each bucket, and each partition's bucket count. `commit/table_cache.py` decides which snapshot this
     describes, and bounds it. Deleted files lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
     """
 
@@ -106,8 +105,8 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises
-        `BucketCountChanged`; the caller must then forget everything."""
+        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises `BucketCountChanged`; the
+        caller must then forget everything."""
         known = [entry for entry in entries if entry.partition in self._sequences]
         self._absorb(self._sequences, self._totals, known)
 
@@ -121,8 +120,8 @@ class BucketIndex:
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count that the partition's files were written for; None if it has none. Raises
-        `KeyError` for an unknown partition."""
+        """The bucket count that the partition's files were written for; None if it has none. Raises `KeyError` for an
+        unknown partition."""
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)

@@ -23,7 +23,6 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter, Tally
 from paimon_stream.table.partition_spec import PartitionFilter
 
 Metas = tuple[ManifestFileMeta, ...]
-ReadManifest = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ class ManifestAccess:
     without entries. `join` copies whole manifests without deletes and does not decode them. `may_contain` decides from
     a manifest's partition statistics whether it can have entries of a partition."""
 
-    read: ReadManifest
+    read: Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
     write: Callable[[Iterable[ManifestEntry]], Metas]
     join: Callable[[Metas], Metas]
     may_contain: Callable[[SimpleStats, bytes], bool]

@@ -44,11 +44,8 @@ class PartitionSpec:
     @property
     def scalars(self) -> dict[str, pa.Scalar]:
         """The columns with exactly one value, each with its value as an Arrow scalar."""
-        return {
-            self._names[i]: value_scalar(value, self._types[i])
-            for i, value in self._positions.items()
-            if value is not _Anything.IN_DEFAULT_FOLDER
-        }
+        one_value = [(i, one) for i, one in self._positions.items() if one is not _Anything.IN_DEFAULT_FOLDER]
+        return {self._names[i]: value_scalar(one, self._types[i]) for i, one in one_value}
 
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) matches."""
@@ -71,26 +68,23 @@ class PartitionSpec:
 def parse_partition(
     fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
 ) -> PartitionSpec:
-    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
-
-    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also
-    `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one
-    (format.md §1.4). None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL
-    shares with empty and blank strings. As a value, it is NULL, except in string columns, where it means itself.
-    Columns that are left out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for
-    a name that is no partition column or comes twice, `InvalidData` for a value that does not fit its column."""
+    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names. A value is Python's for the
+    column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also `19782`; a TIME is
+    milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one (format.md §1.4).
+    None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL shares with empty
+    and blank strings. As a value, it is NULL, except in string columns, where it means itself. Columns that are left
+    out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a name that is no
+    partition column or comes twice, `InvalidData` for a value that does not fit its column."""
     if not isinstance(given, str | Mapping):
-        raise IncompatibleSchema(
-            f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
-        ).of_table(table)
+        text = f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
+        raise IncompatibleSchema(text).of_table(table)
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
-        raise IncompatibleSchema(
-            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.", column=unknown[0]
-        ).of_table(table)
+        text = f"{unknown[0]!r} is not a partition column. The partition columns are: {known}."
+        raise IncompatibleSchema(text, column=unknown[0]).of_table(table)
     in_path = isinstance(given, str)
     values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
     return PartitionSpec(fields, values, default_name)
@@ -105,9 +99,8 @@ def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     for escaped, _, value in parts:
         name, text = unescape(escaped), unescape(value)
         if name in values:
-            raise IncompatibleSchema(
-                f"{path!r} names the column {name!r} twice. Give each column one value.", column=name
-            ).of_table(table)
+            what = f"{path!r} names the column {name!r} twice. Give each column one value."
+            raise IncompatibleSchema(what, column=name).of_table(table)
         values[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
     return values
 
@@ -128,9 +121,8 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
 
 
 class PartitionFilter:
-    """A choice of partitions: all, some by their rows, or all that match one of several specs; `types` are those of
-    their columns. Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True in
-    doubt."""
+    """A choice of partitions: all, some by their rows, or all that match a spec; `types` are those of their columns.
+    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True in doubt."""
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
 
@@ -141,8 +133,8 @@ class PartitionFilter:
         rows: Collection[bytes] | None = None,
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
-        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one
-        partition, which is always chosen."""
+        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one partition,
+        which is always chosen."""
         self._types = tuple(types)
         whole = [spec.row for spec in specs or ()]
         if rows is None and specs and None not in whole:

@@ -23,15 +23,8 @@ from paimon_stream.format.names import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import FileStat, Storage
-from paimon_stream.storage.branch import (
-    BranchStorage,
-    branch_folder,
-    branch_names,
-    branch_note,
-    branch_storage,
-    whole_of,
-)
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table import layout
@@ -39,11 +32,7 @@ from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-_ROOTS: Final = (
-    (layout.TAG_FOLDER, "tag-"),
-    (layout.SNAPSHOT_FOLDER, "snapshot-"),
-    (layout.CHANGELOG_FOLDER, "changelog-"),
-)
+_ROOTS: Final = tuple((one, f"{one}-") for one in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER))
 _ROUNDS: Final = 20
 
 
@@ -79,13 +68,13 @@ class NameSet:
 
 def histories(storage: Storage) -> list[Storage]:
     """The table and each of its branches, whichever of them the storage shows."""
-    whole = whole_of(storage)
-    return [whole, *(branch_storage(whole, name) for name in branch_names(whole))]
+    whole = of_branch.whole_of(storage)
+    return [whole, *(of_branch.branch_storage(whole, name) for name in of_branch.branch_names(whole))]
 
 
 def branches(storage: Storage) -> list[str]:
     """The folders that have snapshots: the table's own (`""`), and `branch/branch-<name>/` of each branch."""
-    return ["", *map(branch_folder, branch_names(storage))]
+    return ["", *map(of_branch.branch_folder, of_branch.branch_names(storage))]
 
 
 class Root(NamedTuple):
@@ -99,12 +88,12 @@ class Root(NamedTuple):
 def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
     """The snapshots, tags and long-lived changelogs of the table and of all its branches, or of the `others` than the
     one that the storage shows. Their paths are relative to the table's folder."""
-    own = storage.folder if isinstance(storage, BranchStorage) else ""
+    own = storage.folder if isinstance(storage, of_branch.BranchStorage) else ""
     for branch in branches(storage):
         if others and branch == own:
             continue
         for folder, prefix in _ROOTS:
-            for stat in whole_of(storage).list_files(f"{branch}{folder}", prefix):
+            for stat in of_branch.whole_of(storage).list_files(f"{branch}{folder}", prefix):
                 if folder == layout.TAG_FOLDER or layout.id_in_name(stat.name, prefix) is not None:
                     yield Root(branch, folder, stat)
 
@@ -186,7 +175,7 @@ class References:
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
 
     def __post_init__(self) -> None:
-        self.storage = whole_of(self.storage)
+        self.storage = of_branch.whole_of(self.storage)
         self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
@@ -221,11 +210,11 @@ class References:
 
     def _list_roots(self) -> list[Root]:
         """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
-        for name in branch_names(self.storage):
-            folder = f"{self.storage.location}/{branch_folder(name)}".rstrip("/")
-            schemas = self.storage.list_files(f"{branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-")
+        for name in of_branch.branch_names(self.storage):
+            folder = f"{self.storage.location}/{of_branch.branch_folder(name)}".rstrip("/")
+            schemas = self.storage.list_files(f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-")
             is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
-            if not is_whole and not self.storage.exists(branch_note(name)):
+            if not is_whole and not self.storage.exists(of_branch.branch_note(name)):
                 raise CorruptMetadata(
                     f"{folder} is a branch without a schema, so what it refers to is not known. Delete it "
                     "with delete_branch(), or restore its schema.",

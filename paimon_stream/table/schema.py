@@ -13,7 +13,6 @@ from paimon_stream.storage.branch import BranchStorage, branch_names
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
 
 _PREFIX = "schema-"
-_DATABASE = ".db"
 _SHOWN = 5
 
 
@@ -58,7 +57,7 @@ def _tables_below(storage: Storage) -> Iterator[str]:
     for folder in storage.list_folders(""):
         if storage.exists(f"{folder}/{schema_path(0)}"):
             yield folder
-        elif folder.endswith(_DATABASE):
+        elif folder.endswith(".db"):
             for name in storage.list_folders(folder):
                 if storage.exists(f"{folder}/{name}/{schema_path(0)}"):
                     yield f"{folder}/{name}"
@@ -120,9 +119,8 @@ class SchemaStore:
                 raise
             raise type(error)(f"{path}: {error.message}", **error.context, path=path) from None
         if schema.id != schema_id:
-            raise CorruptMetadata(
-                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.", path=path
-            )
+            text = f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup."
+            raise CorruptMetadata(text, path=path)
         return schema
 
     def create(self, schema: TableSchema) -> bool:

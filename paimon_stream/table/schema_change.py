@@ -18,10 +18,8 @@ Mode = Literal["add", "widen"]
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
-_EXACT_IN: Final = {
-    TypeRoot.FLOAT: {TypeRoot.TINYINT, TypeRoot.SMALLINT},
-    TypeRoot.DOUBLE: {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.FLOAT},
-}
+_SMALL: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT}
+_EXACT_IN: Final = {TypeRoot.FLOAT: _SMALL, TypeRoot.DOUBLE: {*_SMALL, TypeRoot.INT, TypeRoot.FLOAT}}
 # The kinds whose values do not change in a longer or finer type, by the kind of that type.
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},

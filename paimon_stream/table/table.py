@@ -94,14 +94,11 @@ def create_table(
     """Creates a table at the storage's root by creating its first schema atomically; None if there is already a table,
     whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`. Nothing is created then, because
     Java could not write such a table either."""
-    schema = first_schema(
-        fields,
-        partition_keys=partition_keys,
-        primary_keys=primary_keys,
-        options=options,
-        comment=comment,
-        time_millis=(runtime or system()).clock.now_millis(),
+    keys, now = (
+        {"partition_keys": partition_keys, "primary_keys": primary_keys},
+        (runtime or system()).clock.now_millis(),
     )
+    schema = first_schema(fields, **keys, options=options, comment=comment, time_millis=now)
     table = table_of(storage, schema, None)
     check_definition(table)
     schemas = SchemaStore(storage)
@@ -140,10 +137,8 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 
 # -- what can be written --------------------------------------------------------------------------
 # Options that, if true, require something that a commit of this release would silently leave out.
-_NOT_BUILT: Final = {
-    opt.DATA_EVOLUTION: "data evolution",
-    opt.PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
-}
+_UNSORTED: Final = "files that are not sorted by the key"
+_NOT_BUILT: Final = {opt.DATA_EVOLUTION: "data evolution", opt.PK_CLUSTERING_OVERRIDE: _UNSORTED}
 
 
 def check_committable(table: Table) -> None:

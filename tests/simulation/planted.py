@@ -111,7 +111,7 @@ def others_are_overlooked(patch: Patch) -> None:
 @bug("A run does not notice that its last snapshot was replaced or rolled back.", "rollback", seed=2)
 def a_lost_commit_is_followed(patch: Patch) -> None:
     patch.setattr(evidence, "_is_remembered", lambda *given: True)
-    patch.setattr(committer, "require_lineage", lambda *given: None)
+    patch.setattr(committer, "check_lineage", lambda *given: None)
 
 
 @bug("A restarted run does not compare the journal with the table.", "rollback")
