@@ -29,8 +29,6 @@ KEYS: Final = {  # the options of a read, each with the names that Paimon has fo
     "partition": ("partition",),
     "split_size": ("split-size", "source.split.target-size"),
 }
-
-
 NOW: Final = {"snapshot_id": None, "tag": None, "timestamp": None}
 READ_CHANGELOG: Final = switch("read.changelog", "A stream gives all changes, and their kinds in a column.")
 ROW_KIND: Final = "rowkind"
@@ -73,7 +71,7 @@ reader_of: Final = _Reader
 
 
 def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int, dict[str, Any]]:
-    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and stronger than them."""
+    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and stronger."""
     given, asked = divided(options, chain.from_iterable(KEYS.values())), dict[str, Any]()
     where = given.location
     for name, keys in KEYS.items():

@@ -64,22 +64,19 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         wrong = wrong and f"consumer-id = {self._consumer!r} names no file: {wrong}"
         if self._mode == "default":
             self._mode = next((mode for mode, name in _NEEDED.items() if name in given), "latest-full")
-        self._from, needed = next(map(asked.get, given), 0), _NEEDED.get(self._mode)
+        needed = _NEEDED.get(self._mode, "")
         if given != [needed] * bool(needed):
-            wrong = (
-                f"scan.mode = {self._mode} needs {needed or 'neither snapshot, tag nor time'}, and was given {given}"
-            )
+            wrong = f"scan.mode = {self._mode} needs {needed or 'neither snapshot, tag nor time'}; it was given {given}"
         if wrong or (limits is None and self._table.options.is_set(_MOST)):
             wrong = wrong or f"{_MOST.key} needs Spark 4.2"
             raise InvalidOption(f"cannot be read as a stream: {wrong}.").of_table(self._table.location, subject=True)
         if self._producer == "none" or value(opt.DATA_EVOLUTION):
             why = "its files may lack columns (data-evolution.enabled). Read it as a batch."
             if self._producer:
-                why = "it has a primary key and no changelog, so updates and deletes cannot be told. Set "
-                why += (
-                    "changelog-producer to input, or to lookup or full-compaction: then compactions write a changelog."
-                )
+                why = "it has a primary key and no changelog, so updates and deletes cannot be told. Set changelog-"
+                why += "producer to input, or to lookup or full-compaction: then compactions write a changelog."
             raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(self._table.location, subject=True)
+        self._from = opt.Arguments(self._table.location).whole(needed, asked.get(needed, 0))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_store": None}
@@ -180,7 +177,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             return [*filter(None, older), *window.snapshots]
         raise NotFound(
             f"has lost snapshots {after + 1} to {first - 1}, which this stream has not read: they have expired. "
-            f"The oldest one is {min(self._store.ids(), default=0)}. Keep snapshots longer (snapshot.time-retained), or "
+            f"The oldest one is {min(self._store.ids(), default=0)}. Keep them longer (snapshot.time-retained), or "
             "give the stream a consumer-id, which keeps what it has not read. To go on without them, start with a "
             "new checkpoint: scan.mode = latest-full reads all rows of the table, and from-snapshot later changes.",
             snapshot=after + 1,

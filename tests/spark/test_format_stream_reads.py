@@ -302,6 +302,7 @@ PLAIN = {"changelog-producer": "none", "bucket": "1"}
         ({"scan.mode": "latest", "snapshot-id": "1"}, InvalidOption, "needs neither snapshot"),
         ({"tag": "first", "scan.mode": "latest"}, InvalidOption, "was given ..tag"),
         ({"scan.mode": "compacted-full"}, InvalidOption, "'scan.mode' is 'compacted-full'"),
+        ({"scan.mode": "from-snapshot", "snapshot-id": "one"}, InvalidOption, "snapshot_id is 'one'"),
         ({"consumer-id": "../../x"}, InvalidOption, "consumer-id = .* names no file"),
         ({"read.stream.max-snapshots-per-trigger": "0"}, InvalidOption, "max-snapshots-per-trigger"),
     ],
