@@ -1,4 +1,4 @@
-"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end. It reads JSON files, or a table.
+"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end. It reads JSON or a table.
 
 python format_child.py <source> <table> <checkpoint> <door>
 
