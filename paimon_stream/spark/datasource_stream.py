@@ -40,8 +40,9 @@ except ImportError:  # before Spark 4.2
 Offset = dict[str, Any]
 _BEFORE: Final = {"snapshot": -1, "nonce": ""}  # the start of a stream's first batch
 _NEEDED: Final = {"from-snapshot": "snapshot_id", "from-snapshot-full": "snapshot_id", "from-timestamp": "timestamp"}
-_MODES: Final = one_of("default", "latest-full", "full", "latest", *_NEEDED)
-_MODE: Final = Option("scan.mode", _MODES, "default", "Where a stream starts.")
+_MODE: Final = Option(
+    "scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "The start."
+)
 _CONSUMER: Final = Option("consumer-id", text, "", "Keeps from expiring what the stream has not read.")
 _OVERWRITES: Final = switch("streaming-read-overwrite", "As in Paimon", aliases=("streaming-read-append-overwrite",))
 _MOST: Final = Option("read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch.")
@@ -77,9 +78,6 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                 why += "producer to input, or to lookup or full-compaction: then compactions write a changelog."
             raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(self._table.location, subject=True)
         self._from = opt.Arguments(self._table.location).whole(needed, asked.get(needed, 0))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
         """Before the first batch."""

@@ -387,5 +387,5 @@ def test_a_limit_of_snapshots_makes_batches(job: Job) -> None:
 
 @pytest.mark.skipif(WITH_LIMITS, reason="Spark offers limits from 4.2 on")
 def test_a_limit_is_refused_where_spark_has_none(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"needs Spark 4\.2"):
+    with pytest.raises(InvalidOption, match=r"needs Spark 4\.2"):
         Stream(made(tmp_path), IDS, **{"read.stream.max-snapshots-per-trigger": "2"})
