@@ -32,6 +32,7 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 _CONSUMERS: Final = "consumer"
 _CONSUMER: Final = "consumer-"
+CONSUMER_FILE: Final = f"{_CONSUMERS}/{_CONSUMER}"
 _LOOKS: Final = 5
 _GROUP: Final = 250
 """How many snapshots expire together: that takes seconds, and leaves a note for each if it is killed."""
@@ -310,4 +311,4 @@ def next_snapshot(storage: Storage, path: str) -> int:
 def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
     """Records what the consumer reads next. Raises `StorageError`."""
     content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
-    storage.write(f"{_CONSUMERS}/{_CONSUMER}{name}", content.encode())
+    storage.write(CONSUMER_FILE + name, content.encode())

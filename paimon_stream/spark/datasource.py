@@ -20,7 +20,7 @@ from paimon_stream.storage.store_sources import options_for
 require("pyspark.sql", "spark", "PaimonDataSource")
 try:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql import datasource as ds
     from pyspark.sql.types import StructType
 except ImportError:
     raise UnsupportedFeature(
@@ -39,7 +39,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(PaimonDataSource)
 
 
-class PaimonDataSource(DataSource):  # type: ignore[misc]
+class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
     """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark makes it."""
 
     @classmethod
@@ -51,15 +51,19 @@ class PaimonDataSource(DataSource):  # type: ignore[misc]
         """The columns of the table, for a reader."""
         return _module("read").schema_of(dict(self.options))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Reads a snapshot of the table."""
         return _module("read").reader_of(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:
+        """Reads the rows that the table has, and then those that come."""
+        return _module("stream").StreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> ds.DataSourceWriter:
         """Appends the rows to the table, or replaces it."""
         return _module("write").TableWriter(dict(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ds.DataSourceStreamWriter:
         """Appends each batch, or replaces the table by it."""
         return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
 

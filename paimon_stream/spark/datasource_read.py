@@ -7,12 +7,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.maintenance.ages import moment_millis
-from paimon_stream.options.option import size
+from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource import divided
@@ -29,23 +29,29 @@ KEYS: Final = {  # the options of a read, each with the names that Paimon has fo
     "partition": ("partition",),
     "split_size": ("split-size", "source.split.target-size"),
 }
+NOW: Final = {"snapshot_id": None, "tag": None, "timestamp": None}
+READ_CHANGELOG: Final = switch("read.changelog", "A stream gives all changes, and their kinds in a column.")
+ROW_KIND: Final = "rowkind"
+"""The column of kinds, as Paimon's audit log calls it: +I, -U, +U, -D."""
 
 
 def schema_of(options: dict[str, str]) -> StructType:
     """The columns of the table, or those that the option `columns` names. Raises as `PaimonTable.to_arrow`."""
-    scan, _ = _planned(options, filter=pc.scalar(False))
-    return StructType([StructField(one.name, spark_type(one.type), one.type.nullable) for one in scan.columns])
+    scan, *_ = _planned(options, filter=pc.scalar(False), **(NOW if "scan.mode" in options else {}))
+    kinds = [StructField(ROW_KIND, StringType(), False)] if scan.table.options.value(READ_CHANGELOG) else []
+    columns = [StructField(one.name, spark_type(one.type), one.type.nullable) for one in scan.columns]
+    return StructType([*kinds, *columns])
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        scan, split_bytes = _planned(options, columns=schema.names)
+    def __init__(self, options: dict[str, str], schema: StructType, **more: Any) -> None:
+        scan, self.split_bytes, self.asked = _planned(options, columns=schema.names, **more)
         for one, wanted in zip(scan.columns, schema.fields, strict=True):
             if not same_but_nulls(spark_type(one.type), wanted.dataType):
                 text = f"column {one.name!r} is {one.type}, which is no {wanted.dataType.simpleString()} in Spark."
                 raise IncompatibleSchema(text, column=one.name).of_table(scan.table.location)
-        self._splits = splits_of(scan, split_bytes)
-        self._scan, self._arrow = without_files(scan), arrow_of(schema)
+        self._splits = splits_of(scan, self.split_bytes)
+        self.scan, self.arrow = without_files(scan), arrow_of(schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_splits": []}  # Spark sends each task its own
@@ -57,15 +63,15 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         if partition is None or partition.value is None:
             return  # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
         version, data = partition.value
-        yield from rows_of_split(self._scan, self._arrow, data, version)
+        yield from rows_of_split(self.scan, self.arrow, data, version)
 
 
 reader_of: Final = _Reader
 """A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as `PaimonTable.to_arrow`."""
 
 
-def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int]:
-    """The scan, and the bytes of a split. `more` is for `plan_scan`, and stronger than the options."""
+def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int, dict[str, Any]]:
+    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and stronger."""
     given, asked = divided(options, chain.from_iterable(KEYS.values())), dict[str, Any]()
     where = given.location
     for name, keys in KEYS.items():
@@ -83,4 +89,5 @@ def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int]:
         split_bytes = size(asked.pop("split_size", SPLIT_BYTES))
     except ValueError as why:
         raise InvalidOption(f"split-size is {why}.", option="split-size").of_table(where) from None
-    return plan_scan(load_table(open_storage(where, given.storage), given.table), **{**asked, **more}), split_bytes
+    table = load_table(open_storage(where, given.storage), given.table)
+    return plan_scan(table, **{**asked, **more}), split_bytes, asked

@@ -1,4 +1,4 @@
-"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end.
+"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end. It reads JSON or a table.
 
 python format_child.py <source> <table> <checkpoint> <door>
 
@@ -36,10 +36,15 @@ def main(source: str, table: str, checkpoint: str, door: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()
     )
-    rows = spark.readStream.schema("id bigint, n bigint").option("maxFilesPerTrigger", 1).json(source).repartition(2)
-    writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    register(spark)
+    if os.path.isdir(f"{source}/schema"):
+        options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "consumer-id": "copy"}
+        options["read.stream.max-snapshots-per-trigger"] = "1"
+        rows = spark.readStream.format("paimon_stream").options(**options).load(source)
+    else:
+        rows = spark.readStream.schema("id bigint, n bigint").option("maxFilesPerTrigger", 1).json(source)
+    writer = rows.repartition(2).writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     if door == "format":
-        register(spark)
         query = writer.format("paimon_stream").start(table)
     else:
         query = writer.foreachBatch(PaimonSink(table)).start()
