@@ -80,7 +80,7 @@ class JdbcCatalog(FilesystemCatalog):
         database, table = names_of(identifier)
         if table.partition("$")[0] in self.list_tables(database):
             return super().found(identifier)
-        text = f"There is no table {identifier!r} in the catalog. Correct the name, or create the table first."
+        text = f"There is no table '{database}.{table}' in the catalog. Correct the name, or create the table first."
         raise errors.NotFound(text, path=self.location(identifier))
 
     def drop_table(self, identifier: Named, ignore_if_not_exists: bool = False) -> None:
