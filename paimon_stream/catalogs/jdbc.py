@@ -215,7 +215,10 @@ def ask(options: Mapping[str, str], *statements: str, then: Any = list, **values
     except sql.exc.IntegrityError:
         raise errors.AlreadyExists(f"The row is already in the catalog in {shown}.", path=shown) from None
     except sql.exc.SQLAlchemyError as failed:  # its text may hold values
-        why = f"{type(failed).__name__} {getattr(getattr(failed, 'orig', 0), 'sqlstate', None) or ''}".strip()
+        was = getattr(failed, "orig", None)
+        codes = [getattr(was, "sqlstate", 0), *(one for one in getattr(was, "args", ()) if isinstance(one, int))]
+        codes = [type(failed).__name__, getattr(was, "sqlite_errorname", 0), *codes]
+        why = ", ".join(str(one) for one in codes if one)
         text = f"The catalog's database, {shown}, failed ({why}). See that it runs, and that 'uri', 'jdbc.user' and "
         raise kind(f"{text}'jdbc.password' are right and may read, write and create its tables.", path=shown) from None
 
