@@ -27,6 +27,8 @@ pytest.importorskip("sqlalchemy")
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
 KEYED: dict[str, Any] = {"primary_keys": ["dt", "id"], "partition_keys": ["dt"], "options": {"bucket": "2"}}
 WAIT = 60
+LONG_FOR_JAVA = 3
+"""Seconds; without a lock it commits in a fraction of one."""
 NEXT = iter(range(1, 1000))
 
 
@@ -254,6 +256,9 @@ def test_java_waits_while_our_snapshot_is_under_way(on_s3: OnS3) -> None:
         on_s3.proxy.add(Rule("delay", method="PUT", path="manifest/manifest-list-", seconds=0))
         java = Beside(lambda: on_s3.theirs.write("db.t", rows(2), 1))
         assert on_s3.proxy.struck.wait(WAIT), "Java does not commit"
+        java.join(LONG_FOR_JAVA)
+        assert java.is_alive(), java.failed
+        assert not [one for one in on_s3.proxy.log if "snapshot-2" in one.path and "x-amz-copy-source" in one.headers]
         own.release()
         ours.end()
         java.end()
@@ -262,7 +267,8 @@ def test_java_waits_while_our_snapshot_is_under_way(on_s3: OnS3) -> None:
 
 
 def test_no_commit_is_lost_where_java_and_we_commit_at_once(on_s3: OnS3) -> None:
-    on_s3.proxy.add(Rule("delay", method="PUT", path="snapshot/", head="x-amz-copy-source", times=None, seconds=0.1))
+    # Between Java's look whether a snapshot is there and its copy.
+    on_s3.proxy.add(Rule("delay", method="HEAD", path="snapshot/snapshot-", times=None, seconds=0.1))
     table = on_s3.ours.get_table("db.t")
     java = Beside(lambda: [on_s3.theirs.write("db.t", rows(one), one) for one in range(1, 11)])
     ours = Beside(lambda: [table.append(arrow(one)) for one in range(11, 31)])
