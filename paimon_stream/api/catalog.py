@@ -7,6 +7,7 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments
+from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.spark.active_session import open_beside_spark, options_of_catalog
 from paimon_stream.table.schema_change import SchemaChange
 from paimon_stream.table.table import alter_table
@@ -26,7 +27,8 @@ class PaimonCatalog(FilesystemCatalog):
 
     def get_table(self, identifier: Named) -> PaimonTable:
         """Loads a table, or a branch of it. Raises the errors of `PaimonTable.load`."""
-        return PaimonTable.load(self.location(identifier), storage_options=self.storage_options)
+        location, options = self.found(identifier)
+        return PaimonTable.load(location, storage_options=options)
 
     def create_table(
         self, identifier: Named, schema: Any, ignore_if_exists: bool = False, options: Any = None, **described: Any
@@ -40,20 +42,28 @@ class PaimonCatalog(FilesystemCatalog):
             text = f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out."
             raise errors.InvalidOption(text, option="path")
         described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}
-        return PaimonTable.create(location, schema, options={**self.table_defaults, **given}, **described)
+        table = PaimonTable.create(location, schema, options={**self.table_defaults, **given}, **described)
+        self._keep(identifier, table._table.schema, new=True)
+        return table
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
         """Changes options, columns and comments of a table, by Java's rules: all of the changes, in one new schema, or
         none. Streams follow with their next batch (docs/schema-changes.md). Raises `NotFound`, `IncompatibleSchema`,
         `InvalidOption`, and `CommitContended` if others keep changing the schema."""
-        location, example = self.location(identifier), "a list such as [SchemaChange.drop_column('name')]"
+        (location, options), example = self.found(identifier), "a list such as [SchemaChange.drop_column('name')]"
         wanted = opt.Arguments(location).items("changes", changes, SchemaChange, example)
-        alter_table(self.opened(location, self.storage_options), wanted)
+        self._keep(identifier, alter_table(self.opened(location, options), wanted).schema, new=False)
+
+
+class _JdbcCatalog(PaimonCatalog, JdbcCatalog):
+    """`PaimonCatalog` where a database has the tables, too."""
 
 
 def catalog(options: Any, name: str | None = None) -> PaimonCatalog:
     """The catalog with these options, which are Paimon's: `warehouse`, and those of its store. Or the catalog of that
     `name` in a Spark session, given as `options`, which has `spark.sql.catalog.<name>.warehouse`. Asks no store. Raises
-    `InvalidOption`, `UnsupportedFeature` for another `metastore` than `filesystem`."""
+    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported."""
     given = options_of_catalog(options) if name is None else options_of_catalog(name, options)
-    return PaimonCatalog(**catalog_arguments(given), opened=open_beside_spark)
+    arguments = catalog_arguments(given)
+    kind = _JdbcCatalog if "metastore" in arguments["storage_options"] else PaimonCatalog
+    return kind(**arguments, opened=open_beside_spark)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.storage.base import Storage, delete_below, files_of
 from paimon_stream.storage.external import shown_root
 from paimon_stream.storage.local import LocalStorage
@@ -26,11 +27,12 @@ _NO_NAME: Final = re.compile(r"[\0/\\]|\A\s*\Z|\A\.|\Asys\Z")
 _ENDING: Final = ".db"
 _MARKER: Final = ".database"
 _DEFAULTS: Final = "table-default."
+OF_DATABASE: Final = re.compile("(metastore|uri|warehouse|catalog-key|sync-all-properties)|(jdbc|lock)[.-].+")
+"""The options of a JDBC catalog itself. They travel with the storage options of its tables."""
 # Options of catalogs of other kinds, and what to do instead of using such a catalog.
 _OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
 _OTHER_KINDS: Final = {
     "hive": "give the tables' locations",
-    "jdbc": "give the tables' locations, if no other engine writes them meanwhile, because its lock is not taken",
     "rest": "use Spark or Flink on the JVM, because only the catalog's server may publish snapshots",
 }
 
@@ -76,6 +78,10 @@ class FilesystemCatalog:
         database, table = names_of(identifier)
         return f"{self.warehouse}/{database}{_ENDING}/{table}"
 
+    def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
+        """The location of a table, or of its branch, and the storage options that open it. Asks nothing."""
+        return self.location(identifier), self.storage_options
+
     def list_databases(self) -> list[str]:
         """The names of the databases, sorted."""
         names = self._storage.list_folders("")
@@ -101,6 +107,10 @@ class FilesystemCatalog:
             raise errors.InvalidOption(text, option="cascade", path=self.warehouse)
         for table in tables:
             self.drop_table((name, table))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Removes what is left of a database without tables."""
         delete_below(self._storage, f"{name}{_ENDING}")
         if self._has(name):  # obstore cannot delete a key that ends in a slash
             _LOG.warning("%s: the empty key %s.db/ of another engine stays. Delete it by hand.", self.warehouse, name)
@@ -149,10 +159,16 @@ class FilesystemCatalog:
         database, table = names_of(identifier, main=True)
         return f"{self._folder(database)}/{table}"
 
+    def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
+        """Notes a table that was created or altered, if this catalog has more than files."""
+
     def _has(self, database: str) -> bool:
         if not _is_name(database):
             text = f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. Give another name."
             raise errors.InvalidOption(text, option="database")
+        return self._finds(database)
+
+    def _finds(self, database: str) -> bool:
         folder, storage = f"{database}{_ENDING}", self._storage
         return bool(files_of(storage, folder) or storage.list_folders(folder)) or database in self.list_databases()
 
@@ -170,20 +186,23 @@ class FilesystemCatalog:
 
 def catalog_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of the catalog that has these options, which are Paimon's, with those of the warehouse's store.
-    Raises `InvalidOption`, and `UnsupportedFeature` for another `metastore` than `filesystem`."""
+    Raises `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported."""
     given = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind, warehouse = given.get("metastore", "filesystem").lower(), given.get("warehouse", "")
     if kind in _OTHER_KINDS:
         text = f"Catalogs with metastore = {kind!r} are not supported. Instead, {_OTHER_KINDS[kind]}."
         raise errors.UnsupportedFeature(text, option="metastore", value=kind)
-    if kind != "filesystem" or not warehouse:
-        option, cure = ("metastore", "'filesystem'") if warehouse else ("warehouse", "the folder of the databases")
+    if kind not in ("filesystem", "jdbc") or not warehouse:
+        option, cure = (
+            ("metastore", "'filesystem' or 'jdbc'") if warehouse else ("warehouse", "the folder of the databases")
+        )
         raise errors.InvalidOption(f"Option {option!r} is {given.get(option)!r}. Set it to {cure}.", option=option)
-    for key in given.keys() & _OF_OTHERS:
+    taken = {key: one for key, one in given.items() if kind == "jdbc" and OF_DATABASE.fullmatch(key)}
+    for key in given.keys() & _OF_OTHERS - taken.keys():
         _LOG.warning("%s: this catalog takes no lock, and does not use %s.", shown_location(warehouse), key)
     in_store = scheme_of(warehouse) in KIND_OF
     own = {key: one for key, one in given.items() if key not in _OF_OTHERS}
     known = options_for(store_location(f"{warehouse}/x"), own) if in_store else {}
-    known |= {key: one for key, one in given.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
+    known |= taken | {key: one for key, one in given.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
     defaults = {key[len(_DEFAULTS) :]: one for key, one in given.items() if key.startswith(_DEFAULTS)}
     return {"warehouse": warehouse.rstrip("/"), "storage_options": known, "table_defaults": defaults}

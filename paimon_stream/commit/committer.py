@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
+from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
@@ -278,7 +279,7 @@ class Committer:
             attempts.outstanding = True
             try:
                 placed = self._publisher.put(staged, attempts.patience, still_usable)
-            except StorageError:
+            except (StorageError, errors.CommitContended):
                 attempts.outstanding = False  # a definite refusal
                 raise
         if isinstance(placed, Lost):

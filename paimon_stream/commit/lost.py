@@ -107,7 +107,8 @@ def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
 
 
 def _is_judged(table: Table) -> bool:
-    return scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
+    locked = getattr(table.storage, "takes_lock", False)  # that of a catalog, which other engines take, too
+    return not locked and scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
 
 
 def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
@@ -121,7 +122,7 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
         f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot {other.id}, "
         f"{ago} ago. In {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "
         "they may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or "
-        "let only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
+        "let only them write it, or name the table by its JDBC catalog, whose lock is taken here, too."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
         text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."

@@ -14,7 +14,7 @@ from functools import partial
 from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
+from paimon_stream.errors import CommitContended, CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
@@ -71,7 +71,7 @@ class Publisher:
                 created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
             except Unavailable as lost_answer:
                 why, doubted = lost_answer, True
-            except StorageError as refused:
+            except (StorageError, CommitContended) as refused:  # the latter: a catalog's lock is held
                 if not doubted:
                     raise
                 raise self._unknown(staged, refused) from refused

@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
+from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.options import Arguments
 from paimon_stream.storage.base import Storage
@@ -20,12 +21,14 @@ def open_beside_spark(location: str | PathLike[str], storage_options: Mapping[st
 
 
 def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[Any, Mapping[str, str]]:
-    """The location of the table of that name in a catalog, with the catalog's storage options; what is given, without
-    a catalog. Asks only Spark's session. Raises `InvalidOption`, `UnsupportedFeature`."""
+    """The location of the table of that name in a catalog, and the storage options that open it; what is given, without
+    a catalog. Asks Spark's session, and a JDBC catalog's database. Raises `InvalidOption`, `UnsupportedFeature`,
+    `StorageError`."""
     if catalog is None:
         return location, {}
-    found = FilesystemCatalog(**catalog_arguments(options_of_catalog(catalog)))
-    return found.location(location), found.storage_options
+    arguments = catalog_arguments(options_of_catalog(catalog))
+    kind = JdbcCatalog if "metastore" in arguments["storage_options"] else FilesystemCatalog
+    return kind(**arguments).found(location)
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:

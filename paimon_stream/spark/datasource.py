@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paimon_stream import options as opt
-from paimon_stream.catalogs.filesystem import FilesystemCatalog
+from paimon_stream.catalogs.filesystem import OF_DATABASE
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import recommended_names
 from paimon_stream.options.store_options import PREFIXES
+from paimon_stream.spark.active_session import in_catalog
 from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import KIND_OF, scheme_of, store_location
 from paimon_stream.storage.store_sources import options_for
@@ -97,12 +98,14 @@ def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
             option="path",
         )
     own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
-    if "warehouse" in own and "/" not in path:
-        path = FilesystemCatalog(warehouse=own["warehouse"].rstrip("/")).location(path)
     storage: dict[str, str] = {}
+    if "warehouse" in own and "/" not in path:
+        named = [key for key in given if "metastore" in given and OF_DATABASE.fullmatch(key)]
+        path, found = in_catalog(path, {"warehouse": own["warehouse"], **{key: given.pop(key) for key in named}})
+        storage |= found
     if (kind := KIND_OF.get(scheme_of(path))) is not None:
         theirs = options_for(store_location(path), given)
-        storage = {key: value for key, value in given.items() if key in theirs or key.startswith(PREFIXES[kind])}
+        storage |= {key: value for key, value in given.items() if key in theirs or key.startswith(PREFIXES[kind])}
         known += recommended_names(kind)
     table = {key: value for key, value in given.items() if key not in storage or key.startswith(opt.SINK_PREFIX)}
     opt.check_sink_options(table, beside=known)

@@ -25,7 +25,8 @@ from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
 from paimon_stream.spark.types import named, nullable_everywhere, spark_type
-from paimon_stream.storage.branch import StorageView
+from paimon_stream.storage.branch import BranchStorage
+from paimon_stream.storage.external import ExternalStorage
 from paimon_stream.storage.local import LocalStorage
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def _path(scan: Scan, one: ManifestEntry) -> str:
 
 def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
     """Why Spark's own reader would not return the rows of the table; None if it would. `schemas` are the files'."""
-    if isinstance(scan.table.storage, StorageView):
+    if isinstance(scan.table.storage, BranchStorage | ExternalStorage):
         return "it is a branch, or has external paths"
     if scan.vectors:
         return "its files have deletion vectors"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -60,6 +61,10 @@ def open_folder(
         raise InvalidOption(text, location=location)
     given = Arguments(shown_location(location))
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
+    if (kind := options.get("metastore")) in ("rest", "jdbc"):  # the table is of such a catalog
+        catalog = require(f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}")
+        found: Storage = catalog.open_table(location, options, partial(open_folder, spark=spark))
+        return found
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         settings = settings_of(store_location(location), options, spark=spark)
@@ -85,6 +90,7 @@ def open_folder(
 def open_beside(storage: Storage, location: str) -> Storage:
     """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind
     and account, else those of the environment. Raises what `open_folder` raises."""
+    storage = getattr(storage, "whole", storage)
     if scheme_of(location) == "file":
         return open_folder("/" + location.partition(":")[2].lstrip("/"))  # as in Java, nothing is percent-encoded
     if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:

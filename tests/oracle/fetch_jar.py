@@ -5,11 +5,12 @@ If they cannot be fetched, one line gives the reason. That is a failure only wit
 import os
 import sys
 
-from java_paimon import OracleUnavailable, bundle_jar, s3_jar
+from java_paimon import OracleUnavailable, bundle_jar, database_jars, s3_jar
 
 try:
     bundle_jar()
     s3_jar()
+    database_jars()
 except OracleUnavailable as why:
     reason = str(why).splitlines()[0]
     print(f"Java Paimon cannot check our tables here: {reason}", file=sys.stderr)

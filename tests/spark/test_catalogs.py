@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,47 @@ def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> Non
     assert sorted(row.id for row in read.load(shop.location("shop.orders")).collect()) == [0, 1, 2]
     with pytest.raises(Exception, match=r"InvalidOption: The table is 'orders'"):
         read.load("orders")
+
+
+def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(job: Job, caplog: object) -> None:
+    pytest.importorskip("sqlalchemy")
+    database = f"{job.root}/catalog.db"
+    options = {
+        "metastore": "jdbc", "uri": f"jdbc:sqlite:{database}", "warehouse": str(job.root), "lock.enabled": "true",
+        "jdbc.user": "user", "jdbc.password": SECRET,
+    }  # fmt: skip
+    with pytest.raises(errors.NotFound, match="no database 'shop'"):
+        PaimonSink("shop.orders", catalog=options)
+    shop = catalog(options)
+    shop.create_database("shop")
+    shop.create_table("shop.orders", [("id", "BIGINT"), ("day", "STRING")])
+
+    def taken() -> list[tuple[str]]:
+        with sqlite3.connect(database) as connection:
+            return connection.execute("SELECT * FROM taken").fetchall()
+
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE taken(id TEXT)")
+        note = "BEGIN INSERT INTO taken VALUES (new.lock_id); END"
+        connection.execute(f"CREATE TRIGGER note AFTER INSERT ON paimon_distributed_locks {note}")
+    for name, value in options.items():
+        job.spark.conf.set(f"spark.sql.catalog.with_rows.{name}", value)
+    job.add_files(2)
+    sink = PaimonSink("shop.orders", catalog="with_rows", on_commit=job.reports.append)
+    job.run(sink)
+    for name in options:
+        job.spark.conf.unset(f"spark.sql.catalog.with_rows.{name}")
+    assert job.ids() == list(range(12))
+    assert taken() == [("jdbc.shop.orders",)] * 2
+    assert SECRET not in repr(sink) + repr(shop) + str(caplog)
+    if not hasattr(job.spark, "dataSource"):
+        return
+    from paimon_stream import register
+
+    register(job.spark)
+    rows = job.spark.range(3).selectExpr("id", "'x' AS day").write.format("paimon_stream").mode("append")
+    rows.options(**options).save("shop.orders")
+    assert taken() == [("jdbc.shop.orders",)] * 3
+    assert job.spark.read.format("paimon_stream").options(**options).load("shop.orders").count() == 15
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT * FROM paimon_distributed_locks").fetchall() == []

@@ -61,6 +61,7 @@ OF_COMMIT: dict[str, dict[str, Any]] = {
 }
 OF_CATALOG: dict[str, dict[str, Any]] = {
     "location": {"identifier": "db.t"},
+    "found": {"identifier": "db.t"},
     "create_database": {"name": "new"},
     "drop_database": {"name": "db"},
     "list_tables": {"database": "db"},

@@ -1,0 +1,61 @@
+"""Java Paimon's JDBC catalog, called from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+
+def java_with_databases(options: Mapping[str, str]) -> Any:
+    """Java Paimon in a JVM of its own, with the drivers of databases; `options` are those of S3. Without the jars the
+    test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`."""
+    try:
+        import java_paimon
+
+        return java_paimon.JavaPaimonOnS3(options, jars=java_paimon.database_jars())
+    except (ImportError, java_paimon.OracleUnavailable) as why:
+        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
+            pytest.fail(f"The Java oracle is required and not there: {why}")
+        pytest.skip(f"Java Paimon with databases is not there: {why}")
+
+
+class JavaJdbcCatalog:
+    """Java's `JdbcCatalog` with these options. Its methods have Java's names."""
+
+    def __init__(self, java: Any, options: Mapping[str, str]) -> None:
+        self.java, given = java, java._paimon.options.Options()
+        for key, value in {**options, "cache-enabled": "false"}.items():
+            given.set(key, value)
+        self.catalog = java._paimon.catalog.CatalogFactory.createCatalog(
+            java._paimon.catalog.CatalogContext.create(given)
+        )
+        self.change = java._paimon.schema.SchemaChange
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.catalog, name)
+
+    def named(self, identifier: str) -> Any:
+        return self.java._paimon.catalog.Identifier.fromString(identifier)
+
+    def create_table(self, identifier: str, columns: Sequence[tuple[str, str]], **how: Any) -> None:
+        schema = self.java._java_schema(
+            columns, how.get("partition_keys", []), how.get("primary_keys", []), how.get("options", {"bucket": "-1"})
+        )
+        self.catalog.createTable(self.named(identifier), schema, False)
+
+    def table(self, identifier: str) -> Any:
+        return self.catalog.getTable(self.named(identifier))
+
+    def write(self, identifier: str, rows: Sequence[Mapping[str, Any]], number: int) -> None:
+        """Commits the rows by the catalog, so with its lock."""
+        table, java = self.table(identifier), self.java
+        messages = java._prepare(table, rows, "java", number, None, False)
+        java._commit(table, "java", number, messages, None, True, None)
+
+    def read(self, identifier: str) -> list[dict[str, Any]]:
+        """The rows, by id."""
+        found = self.java.read(self.table(identifier).location().toString())
+        return sorted(found, key=lambda one: one["id"])
