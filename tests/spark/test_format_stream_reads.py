@@ -349,9 +349,10 @@ def test_rows_go_from_table_to_table_once(door: str, job: Job, java: Any) -> Non
         add(source, first + 1000)
         run()  # again, and then the new row
         assert files <= job.data_files()
+    run()  # Spark below 4.2 ends a run after the batch that it has run again
     assert sorted(row["id"] for row in java.read(job.table)) == sorted([*range(30), 1000, 1010, 1020])
     assert job.identifiers() == list(range(6))
-    assert consumers(LocalStorage(source.location))["copy"] in (5, 6)
+    assert consumers(LocalStorage(source.location))["copy"] in (5, 6, 7)
     assert job.load().verify().healthy
 
 
