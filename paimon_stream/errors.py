@@ -106,14 +106,13 @@ class IncompatibleSchema(PaimonStreamError):
 class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
-    `context["count"]` is the number of rows with such a value, or inside nested values the number of places.
-    It grows while more of a batch is checked. So `pattern`, the text from which the message is made, has
-    `ROWS` or `PLACES` where the number belongs. Both hold characters that no name holds.
+    `context["count"]` is the number of rows with such a value, or inside nested values the number of places. It grows
+    while more of a batch is checked. So `pattern`, the text from which the message is made, has `ROWS` or `PLACES`
+    where the number belongs. Both hold characters that no name holds.
 
     >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
     >>> print(found, found.recounted(6))
-    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
-    """
+    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows."""
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(_with_count(message, context.get("count", 1)), **context)

@@ -22,8 +22,7 @@ class PaimonCatalog(FilesystemCatalog):
     >>> table = shop.create_table("shop.orders", [("id", "BIGINT NOT NULL"), ("amount", "INT")])
     >>> shop.alter_table("shop.orders", [SchemaChange.update_column_type("amount", "BIGINT")])
     >>> shop.list_tables("shop"), str(shop.get_table("shop.orders").schema.field("amount").type)
-    (['orders'], 'BIGINT')
-    """
+    (['orders'], 'BIGINT')"""
 
     def get_table(self, identifier: Named) -> PaimonTable:
         """Loads a table, or a branch of it. Raises the errors of `PaimonTable.load`."""

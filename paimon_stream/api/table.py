@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class PaimonTable(TableReading, TableWriting, TableMaintenance):
     """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
 
-    The schema is the newest at the time of the call; load the table again to see a later one. Snapshots,
-    files and tags are read on each call. Before it does anything, each method raises `InvalidOption` for an
-    argument of a wrong type; for columns and rows it raises `IncompatibleSchema`.
+    The schema is the newest at the time of the call; load the table again to see a later one. Snapshots, files and tags
+    are read on each call. Before it does anything, each method raises `InvalidOption` for an argument of a wrong type;
+    for columns and rows it raises `IncompatibleSchema`.
 
     >>> t = PaimonTable.create(
     ...     "memory://docs/sales.db/orders",
@@ -41,8 +41,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     >>> [f"{column.name} {column.type}" for column in t.schema.fields]
     ['id BIGINT NOT NULL', 'amount DECIMAL(10, 2)', 'dt STRING']
     >>> t.latest_snapshot() is None, t.files()
-    (True, ())
-    """
+    (True, ())"""
 
     __slots__ = ("_table",)
 

@@ -37,7 +37,6 @@ class TableMaintenance(LoadedTable):
     __slots__ = ()
 
     # -- snapshots, tags --------------------------------------------------------------------------
-
     def expire_snapshots(
         self,
         retain_max: int | None = None,
@@ -113,7 +112,6 @@ class TableMaintenance(LoadedTable):
         return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
 
     # -- branches ---------------------------------------------------------------------------------
-
     def branches(self) -> dict[str, Snapshot | None]:
         """The branches but main by name, each with its newest snapshot. Load one with `PaimonTable.load(location,
         branch=name)`. Raises `CorruptMetadata`, `StorageError`."""
@@ -153,7 +151,6 @@ class TableMaintenance(LoadedTable):
         return of_branches.fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
 
     # -- lost batches, partitions ------------------------------------------------------------------
-
     def recommit(
         self,
         commit_user: str | None = None,
@@ -207,7 +204,6 @@ class TableMaintenance(LoadedTable):
         return asked
 
     # -- keeping it healthy -----------------------------------------------------------------------
-
     def remove_orphan_files(
         self,
         older_than: Age | None = None,

@@ -147,9 +147,8 @@ class FilesystemCatalog:
         `UnsupportedFeature` in a store, where each file would be copied and others could see half a table."""
         storage, old, new = self._storage, self._table_folder(source), self._table_folder(target)
         if not isinstance(storage, LocalStorage):
-            text = (
-                f"Tables in {self.warehouse} cannot be renamed in one step. Write the rows of {source} into a new one."
-            )
+            cure = f"Write the rows of {source} into a new one."
+            text = f"Tables in {self.warehouse} cannot be renamed in one step. {cure}"
             raise errors.UnsupportedFeature(text, option="target")
         SchemaStore(self.opened(self.location(source), self.storage_options)).first_digest()  # there is a table
         storage.rename(old, new)

@@ -284,9 +284,8 @@ def _storage_options(given: Texts) -> dict[str, str]:
             try:
                 found[key] = Path(value[1:]).read_text().strip()
             except (OSError, ValueError) as failed:
-                raise click.UsageError(
-                    f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
-                ) from None
+                text = f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
+                raise click.UsageError(text) from None
     return found
 
 

@@ -58,9 +58,8 @@ def schema(session: Session, schema_id: int | None) -> Answer:
     store = SchemaStore(session.raw.storage)
     ids = store.ids()
     if schema_id is not None and schema_id not in ids:
-        raise NotFound(
-            f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.", schema=schema_id
-        ).of_table(session.raw.location, subject=True)
+        text = f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}."
+        raise NotFound(text, schema=schema_id).of_table(session.raw.location, subject=True)
     found = session.raw.schema if schema_id is None else store.get(schema_id)
     facts = {key: getattr(found, key) for key in ("comment", "partition_keys", "primary_keys")}
     columns = [json_of(_FIELDS, one) for one in found.fields]

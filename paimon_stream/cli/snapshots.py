@@ -163,14 +163,11 @@ def _moment(text: str) -> dt.timedelta | dt.datetime:
     try:
         return age_or_time(text)
     except (ValueError, OverflowError):
-        raise click.UsageError(
-            f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
-        ) from None
+        what = f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
+        raise click.UsageError(what) from None
 
 
 # -- who made them --------------------------------------------------------------------------------------
-
-
 def _bytes(one: Writer) -> str | None:
     return None if one.last_story.bytes is None else size(one.last_story.bytes)
 

@@ -79,10 +79,8 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
         return changed_answer({**shown.to_json(), "dry_run": True}, [said], done=False, something=True)
     report = session.table.delete_tag(name)
     deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
-    return Answer(
-        document={**report.to_json(), "dry_run": False},
-        parts=[f"Tag {name} is deleted; files deleted with it: {deleted}."],
-    )
+    text = f"Tag {name} is deleted; files deleted with it: {deleted}."
+    return Answer(document={**report.to_json(), "dry_run": False}, parts=[text])
 
 
 tag = click.Group(
@@ -136,7 +134,6 @@ def _age(text: str) -> dt.timedelta:
 
 
 # -- branches --------------------------------------------------------------------------------------
-
 _BRANCH_COLUMNS: Final = named_columns("branch")
 
 

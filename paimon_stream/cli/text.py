@@ -100,8 +100,7 @@ def in_commands(text: str) -> str:
     """The text with commands and their options in place of methods and their arguments.
 
     >>> in_commands("PaimonTable.snapshots() and tags() list what there is.")
-    '`paimon-stream snapshots` and `paimon-stream tag list` list what there is.'
-    """
+    '`paimon-stream snapshots` and `paimon-stream tag list` list what there is.'"""
     text = _CREATE.sub("Create the table with `paimon-stream create`, or correct the location", text)
     text = _CALL.sub(lambda found: f"`paimon-stream {COMMAND_OF[found[1] or found[2] or found[3]]}`", text)
     return _ARGUMENT.sub(lambda found: _OPTION_OF[found[1]], text)

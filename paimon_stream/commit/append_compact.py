@@ -76,8 +76,6 @@ def _compaction(request: CommitRequest) -> CommitRequest:
 
 
 def _warn(request: CommitRequest, failed: PaimonStreamError) -> None:
-    text = (
-        "The compaction of commit %d of user %r was left out. The rows are not affected, and its files wait "
-        "for the orphan cleaner: %s"
-    )
+    cure = "The rows are not affected, and its files wait for the orphan cleaner: %s"
+    text = f"The compaction of commit %d of user %r was left out. {cure}"
     _LOG.warning(text, request.identifier, request.user, failed)

@@ -116,11 +116,9 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
     given = opt.Arguments(table.location)
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
-        raise InvalidOption(
-            f"{list(specs)!r} names no partition to drop. Nothing was changed. Give a list of partitions such as "
-            f"[{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
-            option="partitions",
-        ).of_table(table.location)
+        cure = f"Give a list of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table."
+        text = f"{list(specs)!r} names no partition to drop. Nothing was changed. {cure}"
+        raise InvalidOption(text, option="partitions").of_table(table.location)
     cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True)
 

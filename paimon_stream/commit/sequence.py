@@ -167,10 +167,9 @@ class Sequences:
         return {(one.partition, one.bucket): one.file.file_name for one in entries if one.file.index_type == HASH}
 
     def _assigned_anew(self, why: str) -> IndexConflict:
-        return IndexConflict(
-            f"this batch has given its keys their buckets by the hash index, and {why}. A key could be in two "
-            "buckets. Nothing was published. Write the batch again."
-        ).of_table(self._location)
+        cure = "A key could be in two buckets. Nothing was published. Write the batch again."
+        text = f"this batch has given its keys their buckets by the hash index, and {why}. {cure}"
+        return IndexConflict(text).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
         text = (

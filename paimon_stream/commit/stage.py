@@ -230,8 +230,6 @@ def _covered(entry: IndexManifestEntry) -> set[str]:
 
 
 def _contradiction(location: str, name: str, what: str) -> DeletedFiles:
-    return DeletedFiles(
-        f"the index file {name} {what}: another writer has deleted rows of the same data files meanwhile. Nothing was "
-        "published. Run the job again on the current state.",
-        files=(name,),
-    ).of_table(location)
+    cure = "Nothing was published. Run the job again on the current state."
+    text = f"the index file {name} {what}: another writer has deleted rows of the same data files meanwhile. {cure}"
+    return DeletedFiles(text, files=(name,)).of_table(location)

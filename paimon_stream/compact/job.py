@@ -342,11 +342,9 @@ class _Part:
             ) from why
         except errors.TableRolledBack as why:
             rewriter.remove(made)
-            raise errors.TableRolledBack(
-                f"{run.location} was rolled back while it was compacted. The new files that were not "
-                "published were removed. Compact again.",
-                **why.context,
-            ) from why
+            cure = "The new files that were not published were removed. Compact again."
+            text = f"{run.location} was rolled back while it was compacted. {cure}"
+            raise errors.TableRolledBack(text, **why.context) from why
         except errors.PaimonStreamError:
             rewriter.remove(made)
             raise

@@ -123,11 +123,9 @@ def next_unit(
     runs = runs_of(files, types)
     highest = max([limits.top, *(one.level for one in runs)])
     if highest > limits.top and limits.older.full:
-        raise InvalidOption(
-            f"has files on level {highest}, but its highest level is {limits.top}. Its changelog would lack their "
-            f"rows. Set num-levels to {highest + 1} or more.",
-            option=opt.NUM_LEVELS.key,
-        ).of_table(spec.table, subject=True)
+        cure = f"Its changelog would lack their rows. Set num-levels to {highest + 1} or more."
+        text = f"has files on level {highest}, but its highest level is {limits.top}. {cure}"
+        raise InvalidOption(text, option=opt.NUM_LEVELS.key).of_table(spec.table, subject=True)
     limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:

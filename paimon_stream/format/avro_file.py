@@ -228,12 +228,9 @@ def _read_header(cursor: "_Cursor") -> dict[bytes, bytes]:
 
 def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
     if codec not in CODECS:
-        raise UnsupportedFeature(
-            f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. Set "
-            "manifest.compression to zstd and rewrite the manifests with the engine that wrote it.",
-            path=cursor.path,
-            codec=codec,
-        )
+        cure = "Set manifest.compression to zstd and rewrite the manifests with the engine that wrote it."
+        text = f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. {cure}"
+        raise UnsupportedFeature(text, path=cursor.path, codec=codec)
     try:
         if codec != "snappy":
             return decompressed(codec, packed, limit)

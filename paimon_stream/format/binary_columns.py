@@ -145,8 +145,6 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
 
 
 # -- columns to words ---------------------------------------------------------------------------------
-
-
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
     """The column, cast to the Arrow type that its Paimon type has in memory."""
     wanted = arrow_type(type_)

@@ -37,12 +37,11 @@ def deleted_positions(data: bytes, one: DeletionRange, rows: int, path: str) -> 
 
 
 def _unreadable(one: DeletionRange, path: str, why: str) -> CorruptMetadata:
-    return CorruptMetadata(
+    text = (
         f"{path}: the deletion vector of {one.data_file} cannot be read ({why}). Without it, deleted rows would "
-        "come back. Restore the file from a backup, or roll the table back to before it.",
-        path=path,
-        file=one.data_file,
+        "come back. Restore the file from a backup, or roll the table back to before it."
     )
+    return CorruptMetadata(text, path=path, file=one.data_file)
 
 
 def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:

@@ -52,12 +52,9 @@ def file_format(options: Options) -> FileFormat:
     for one in FileFormat:
         if word == one.value:
             return one
-    raise UnsupportedFeature(
-        f"{FILE_FORMAT.key} = {word!r} is a file format that this release does not write. Set it to parquet, "
-        "orc or avro: readers take the format from each file, so a table may hold several.",
-        option=FILE_FORMAT.key,
-        value=word,
-    )
+    cure = "Set it to parquet, orc or avro: readers take the format from each file, so a table may hold several."
+    text = f"{FILE_FORMAT.key} = {word!r} is a file format that this release does not write. {cure}"
+    raise UnsupportedFeature(text, option=FILE_FORMAT.key, value=word)
 
 
 def compression(options: Options, format_: FileFormat) -> str:

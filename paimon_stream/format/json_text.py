@@ -94,8 +94,6 @@ def _check_depth(node: Any) -> None:
 
 
 # -- what is wrong with content -----------------------------------------------------------------------
-
-
 BROKEN: Final = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError,
     struct.error,

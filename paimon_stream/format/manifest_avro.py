@@ -100,9 +100,8 @@ FULL_BLOCK: Final = 8 << 20
 _MANIFEST_TEXT: Final = json.dumps(MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", ":")).encode()
 
+
 # -- writing --------------------------------------------------------------------------------------
-
-
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[AvroBlock]:
     """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it would be
     larger than `FULL_BLOCK`. Raises `InvalidData` for an entry that no reader would accept."""

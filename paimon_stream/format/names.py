@@ -46,12 +46,11 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     says the same in words for the message. Raises `CorruptMetadata`."""
     wrong = wrong_with(name)
     if wrong is not None:
-        raise CorruptMetadata(
+        text = (
             f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: "
-            f"{wrong}. No such file was read or deleted. Run verify, which lists such entries.",
-            path=path,
-            file=name[:_SHOWN],
+            f"{wrong}. No such file was read or deleted. Run verify, which lists such entries."
         )
+        raise CorruptMetadata(text, path=path, file=name[:_SHOWN])
     return name
 
 
@@ -79,7 +78,6 @@ def is_partition_folder(name: str, key: str) -> bool:
 
 
 # -- names in the bytes of manifests ------------------------------------------------------------------
-
 PREFIX_BYTES: Final = 5
 """How many bytes at the beginning of a name are compared."""
 
@@ -96,8 +94,7 @@ class Mentions:
     files are still in use, so that does no harm.
 
     >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
-    True
-    """
+    True"""
 
     def __init__(self, names: Iterable[bytes]) -> None:
         prefixes = {name[:PREFIX_BYTES] for name in names}

@@ -4,8 +4,7 @@
 
 Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a file has the
 positions of the vector that the table has when this one is published. If others have replaced a file meanwhile, all is
-planned again, so a row is never deleted by a position that means another row.
-"""
+planned again, so a row is never deleted by a position that means another row."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

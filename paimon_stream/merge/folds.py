@@ -48,12 +48,11 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
-        raise InvalidData(
+        text = (
             f"has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take a value "
-            f"back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true.",
-            column=name,
-            function=rule.function,
-        ).of_table(table, subject=True)
+            f"back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true."
+        )
+        raise InvalidData(text, column=name, function=rule.function).of_table(table, subject=True)
     match rule.function:
         case "sum":
             return summed(table, name, column, actions)
@@ -262,12 +261,11 @@ class _Arithmetic:
         return floor + held.dtype.type(floor * new != held and (held < 0) != (new < 0))
 
     def _no_quotient(self, held: Any, new: Any) -> InvalidData:
-        return InvalidData(
+        text = (
             f"Column {self._name!r} of {self._table} is a product of {held}, and a row retracts {new}, by which it "
-            f"cannot be divided exactly. Correct the row, or set fields.{self._name}.ignore-retract to true.",
-            table=self._table,
-            column=self._name,
+            f"cannot be divided exactly. Correct the row, or set fields.{self._name}.ignore-retract to true."
         )
+        return InvalidData(text, table=self._table, column=self._name)
 
 
 class _DecimalArithmetic(_Arithmetic):

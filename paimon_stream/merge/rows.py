@@ -30,10 +30,9 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     """The table's columns, with one row per key. Every key has several input rows. Raises `InvalidData`."""
     adds = ~runs.retracts
     if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
-        raise InvalidData(
-            "has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. Filter "
-            "them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
-        ).of_table(spec.table, subject=True)
+        cure = "Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
+        text = f"has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. {cure}"
+        raise InvalidData(text).of_table(spec.table, subject=True)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     groups = {
         position: _Group(group.ordering, group.deletes, *_ranks(arrays, runs, group.ordering))

@@ -32,8 +32,7 @@ class BatchSpans:
     """A span for each batch, with its phases as children, one after the other, for a sink's `on_commit`. They end when
     the report is made. The tracer is by default that of the global provider. Raises `MissingExtra`.
 
-    >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP
-    """
+    >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP"""
 
     def __init__(self, tracer: Any = None, runtime: Runtime | None = None) -> None:
         self._trace = require("opentelemetry.trace", "opentelemetry", "BatchSpans")

@@ -19,8 +19,7 @@ class PrometheusCollector:
     Raises `MissingExtra`.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
-    >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
-    """
+    >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP"""
 
     def __init__(self, registry: Any = None) -> None:
         client = require(_CLIENT, "prometheus", "PrometheusCollector")

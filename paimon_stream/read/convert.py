@@ -57,12 +57,11 @@ def check_evolution(column: str, source: DataType, target: DataType) -> None:
     """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the message."""
     old, new = source.root, target.root
     if old is not new and not any(old in some and new in others for some, others in _CASTS):
-        raise UnsupportedFeature(
+        text = (
             f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
-            "convert between them. Select other columns, or read with an engine on the JVM.",
-            column=column,
-            type=str(target),
+            "convert between them. Select other columns, or read with an engine on the JVM."
         )
+        raise UnsupportedFeature(text, column=column, type=str(target))
     for before, now in zip(_parameters(source), _parameters(target), strict=True):
         check_evolution(column, before, now)
     for member in target.fields:
@@ -99,12 +98,11 @@ def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, col
 def _check_text(values: pa.Array, column: str) -> None:
     broken = count_not_utf8(values)
     if broken:
-        raise InvalidData(
+        text = (
             f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote it; Java "
-            "Paimon keeps such bytes as they are. Select other columns, or repair the rows with an engine on the JVM",
-            column=column,
-            count=broken,
+            "Paimon keeps such bytes as they are. Select other columns, or repair the rows with an engine on the JVM"
         )
+        raise InvalidData(text, column=column, count=broken)
 
 
 def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:

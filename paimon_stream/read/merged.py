@@ -291,12 +291,11 @@ class _Run:
     def _check_order(self, entry: ManifestEntry, batch: pa.RecordBatch) -> None:
         key = self._key_at(batch)
         if self.last_key and key(0) <= self.last_key:
-            raise FormatError(
+            text = (
                 f"File {entry.file.file_name} of {self._table} is not sorted by its key, or overlaps with "
-                "what its manifest says is before it. Roll the table back to before that file.",
-                table=self._table,
-                file=entry.file.file_name,
+                "what its manifest says is before it. Roll the table back to before that file."
             )
+            raise FormatError(text, table=self._table, file=entry.file.file_name)
         self.last_key = key(batch.num_rows - 1)
 
     def take(self, bound: Key | None) -> Iterator[tuple[ManifestEntry, pa.RecordBatch]]:

@@ -264,11 +264,9 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
         before, after = row_range(one), row_range(other)
         if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
             names = one.file.file_name, other.file.file_name
-            raise FormatError(
-                f"the files {names[0]} and {names[1]} have some rows in common, but not all. No engine can join "
-                "their columns. Roll the table back to the snapshot before the second one came.",
-                files=names,
-            ).of_table(table.location)
+            cure = "No engine can join their columns. Roll the table back to the snapshot before the second one came."
+            text = f"the files {names[0]} and {names[1]} have some rows in common, but not all. {cure}"
+            raise FormatError(text, files=names).of_table(table.location)
     return ordered
 
 

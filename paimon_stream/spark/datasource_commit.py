@@ -3,8 +3,7 @@ after them.
 
 A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it is judged, so the
 files of a batch that is not committed are removed. Their names are new, and nobody else knows them until the writer has
-noted them. A batch cannot be written again from here: after a `SequenceConflict` the restart of the query does that.
-"""
+noted them. A batch cannot be written again from here: after a `SequenceConflict` the restart of the query does that."""
 
 import logging
 import pickle
@@ -81,16 +80,12 @@ def settings_of(options: Given, *, overwrite: bool, is_stream: bool) -> tuple[Si
     )
     sink.check()
     if not is_stream and own.is_set(_IDENTIFIER) != (sink.commit_user is not None):
-        raise errors.InvalidOption(
-            "commit-user and commit-identifier together say that rows are written once only. Give both or neither.",
-            option=_IDENTIFIER.key,
-        ).of_table(given.location)
+        text = "commit-user and commit-identifier together say that rows are written once only. Give both or neither."
+        raise errors.InvalidOption(text, option=_IDENTIFIER.key).of_table(given.location)
     return sink, own, own.value(_IDENTIFIER) if own.is_set(_IDENTIFIER) else None
 
 
 # -- before the tasks ---------------------------------------------------------------------------------
-
-
 def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: bool) -> Plan:
     """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise, `UnsupportedFeature`
     for tables and options that only `PaimonSink` can write, and `IncompatibleSchema` for columns that do not fit."""
@@ -188,8 +183,6 @@ def _recent(location: str, snapshots: SnapshotStore, latest: Snapshot | None) ->
 
 
 # -- after the tasks ----------------------------------------------------------------------------------
-
-
 def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: bool, is_stream: bool) -> None:
     """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
     sink, own, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
@@ -218,10 +211,9 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
                 run.report = writer.already(batch, verdict)
                 return
             if any(one is not None and one.result is None for one in answers):
-                raise errors.TableRolledBack(
-                    f"batch {batch_id} was in the table when it was planned, and is not there any more. Nothing was "
-                    "published. Restart the query: it judges the batch again."
-                ).of_table(sink.location)
+                cure = "Nothing was published. Restart the query: it judges the batch again."
+                text = f"batch {batch_id} was in the table when it was planned, and is not there any more. {cure}"
+                raise errors.TableRolledBack(text).of_table(sink.location)
             messages = written_by(_results(answers), writer.table, gathered=False).messages
             writer.take_rows(*pickle.loads(first.basis))
             unless_kept.pop_all()  # from here on the writer decides what becomes of the files

@@ -2,8 +2,7 @@
 
 Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to know is found out
 then, and travels along. Spark commits in another process, for a stream with a writer made anew. Both are in
-datasource_commit.py, which no worker loads. docs/architecture.md ("Doors of Spark") has the whole picture.
-"""
+datasource_commit.py, which no worker loads. docs/architecture.md ("Doors of Spark") has the whole picture."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +31,7 @@ class Plan:
 
     `columns` are the names of the table's columns, each with the column of the rows, or None if they lack it. In
     `user`, the commit user, `{}` stands for the query id. `recent` has the newest batch of each stream among the last
-    snapshots, by commit user and query id. `basis` is for the commit, in the driver's own form.
-    """
+    snapshots, by commit user and query id. `basis` is for the commit, in the driver's own form."""
 
     task: WriteTask
     columns: tuple[tuple[str, str | None], ...]

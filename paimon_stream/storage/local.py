@@ -34,8 +34,7 @@ class LocalStorage(Storage):
     `NotAtomic`. Readers, and a kill, may then find half a file, so this is safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
-    '/tmp/warehouse/db.db/orders'
-    """
+    '/tmp/warehouse/db.db/orders'"""
 
     has_folders = True
     root: str

@@ -62,8 +62,7 @@ class MemoryStorage(Storage):
     >>> storage.put_if_absent("snapshot/snapshot-1", b"other")
     <PutResult.EXISTS: 'exists'>
     >>> storage.list_folders("")
-    ['snapshot']
-    """
+    ['snapshot']"""
 
     has_folders = False
     name: str | None = None

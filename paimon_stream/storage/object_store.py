@@ -247,9 +247,8 @@ class ObjectStorage(Storage):
     def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
         """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
         key = self.key(path)
-        return self.ask(
-            "read", path, lambda obstore, store: use(obstore.get(store, key, options=options)), Handle.LARGE
-        )
+        text = "read"
+        return self.ask(text, path, lambda obstore, store: use(obstore.get(store, key, options=options)), Handle.LARGE)
 
     def ranged(self, path: str, start: int, end: int) -> bytes:
         """The bytes from `start` to before `end`, or fewer at the end of the file."""

@@ -38,20 +38,19 @@ def open_storage(
 def open_folder(
     location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
 ) -> Storage:
-    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
-    folder in an object store. Nothing is asked of a store yet.
+    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a folder in
+    an object store. Nothing is asked of a store yet.
 
-    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those
-    of stores. What they do not say is taken from Spark's Hadoop configuration, which `spark` reads, and then
-    from the environment.
+    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those of
+    stores. What they do not say is taken from Spark's Hadoop configuration, which `spark` reads, and then from the
+    environment.
 
-    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown
-    storage option, and `MissingExtra`. Messages never contain the values of storage options, nor a user,
-    password or query of the URI.
+    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown storage
+    option, and `MissingExtra`. Messages never contain the values of storage options, nor a user, password or query of
+    the URI.
 
     >>> open_folder("file:///data/db.db/orders").location
-    '/data/db.db/orders'
-    """
+    '/data/db.db/orders'"""
     if not isinstance(location, str):
         raise InvalidOption(f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location))
     if not location.strip():

@@ -116,8 +116,6 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
 
 def not_to_be_repeated(storage: Storage, user: str, batch: int, why: str) -> UnsupportedFeature:
     """The error for a batch that cannot be committed with its files again."""
-    text = (
-        f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. Run what "
-        "made it again."
-    )
+    cure = "Run what made it again."
+    text = f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. {cure}"
     return UnsupportedFeature(text, user=user, batch=batch).of_table(storage.location)

@@ -109,8 +109,6 @@ def warn_of_work_left(table: Table) -> None:
         _LOG.warning(text, table.location, "; ".join(left))
     secrets = [key for key in table.schema.options if opt.is_secret(key)]
     if secrets:
-        text = (
-            "%s has credentials among its options, where every reader of its folder sees them: %s. Remove "
-            "them by Paimon's ALTER TABLE ... RESET, and give the store a new key."
-        )
+        cure = "Remove them by Paimon's ALTER TABLE ... RESET, and give the store a new key."
+        text = f"%s has credentials among its options, where every reader of its folder sees them: %s. {cure}"
         _LOG.warning(text, table.location, ", ".join(secrets))

@@ -241,10 +241,9 @@ class StreamWriter:
         """Takes what tasks knew before `judge`: the digest of the table that they write, and the start of their
         numbers. Called before `commit`. Raises `TableReplaced`."""
         if digest != self._digest:
-            raise errors.TableReplaced(
-                "the table was dropped and created again while the rows were written. Nothing was published. Restart "
-                "the query, if the new table may have them."
-            ).of_table(self._storage.location)
+            cure = "Restart the query, if the new table may have them."
+            text = f"the table was dropped and created again while the rows were written. Nothing was published. {cure}"
+            raise errors.TableReplaced(text).of_table(self._storage.location)
         self._numbering = numbering
 
     @property
@@ -393,10 +392,8 @@ class StreamWriter:
             if isinstance(verdict, Fresh):
                 self.discard(messages)
                 left = "its files were removed"
-            text = (
-                f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, "
-                f"and {left}. The batch comes again when the query is restarted."
-            )
+            cure = f"Nothing was published, and {left}. The batch comes again when the query is restarted."
+            text = f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. {cure}"
             raise errors.CommitVetoed(text, table=self._storage.location, batch=batch_id) from veto
 
     def _journals(self, entry: JournalEntry) -> bool:

@@ -118,11 +118,9 @@ def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[st
         needs = "bucket keys that are not timestamps"
     if not fits:
         given = ", ".join(f"{key} {one}" for key, one in zip(keys, types, strict=True))
-        raise InvalidOption(
-            f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({given}). Set it to "
-            "'default', or choose another bucket key.",
-            option="bucket-function.type",
-        )
+        cure = "Set it to 'default', or choose another bucket key."
+        text = f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({given}). {cure}"
+        raise InvalidOption(text, option="bucket-function.type")
 
 
 _WITH_BLANKS: Final = {

@@ -127,10 +127,8 @@ def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
     missing = [name for name in named if name not in known]
     if missing:
-        text = (
-            f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. Correct the name, "
-            "or leave the option out."
-        )
+        cure = "Correct the name, or leave the option out."
+        text = f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. {cure}"
         raise InvalidOption(text, option=key, columns=tuple(missing))
 
 

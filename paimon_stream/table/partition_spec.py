@@ -112,10 +112,8 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
         return given if one.type.is_string else None
     made = partition_value(one.type, given, in_path=in_path)
     if made is None:
-        text = (
-            f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
-            f"{expected_form(one.type)}"
-        )
+        cure = f"{expected_form(one.type)}"
+        text = f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. {cure}"
         raise InvalidData(text, column=one.name, value=given).of_table(table)
     return made
 

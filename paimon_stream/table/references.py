@@ -120,10 +120,9 @@ def removal_of_tag(path: str) -> str:
             "end the rollback that made it: make sure that it runs no more, and call rollback_to() with "
             "take_over (--take-over)."
         )
-    return (
-        f"delete the tag {name!r} with delete_tag(). The data files that only it kept then stay until "
-        "remove_orphan_files() removes them."
-    )
+    cure = "The data files that only it kept then stay until remove_orphan_files() removes them."
+    text = f"delete the tag {name!r} with delete_tag(). {cure}"
+    return text
 
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
@@ -194,11 +193,9 @@ class References:
                 if self._read_root(root):
                     known.add(root.stat)
                     self.roots += 1
-        raise CommitContended(
-            f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. Try again when "
-            "fewer writers are at work.",
-            attempts=_ROUNDS,
-        ).of_table(self.storage.location)
+        cure = "Try again when fewer writers are at work."
+        text = f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. {cure}"
+        raise CommitContended(text, attempts=_ROUNDS).of_table(self.storage.location)
 
     def _add(self, *names: str | None) -> None:
         self._names.extend([name_hash(name) for name in names if name is not None])
@@ -215,11 +212,9 @@ class References:
             schemas = self.storage.list_files(f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-")
             is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
             if not is_whole and not self.storage.exists(of_branch.branch_note(name)):
-                raise CorruptMetadata(
-                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete it "
-                    "with delete_branch(), or restore its schema.",
-                    path=folder,
-                )
+                cure = "Delete it with delete_branch(), or restore its schema."
+                text = f"{folder} is a branch without a schema, so what it refers to is not known. {cure}"
+                raise CorruptMetadata(text, path=folder)
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:

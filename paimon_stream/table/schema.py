@@ -162,10 +162,8 @@ class SchemaStore:
             return self._storage.read(schema_path(schema_id), MOST_JSON)
         except NotFound:
             path = self._full(schema_path(schema_id))
-            text = (
-                f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
-                "Restore the file from a backup."
-            )
+            cure = "Restore the file from a backup."
+            text = f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. {cure}"
             raise CorruptMetadata(text, path=path, schema=schema_id) from None
 
     def _full(self, path: str) -> str:

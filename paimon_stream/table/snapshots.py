@@ -223,10 +223,8 @@ class SnapshotStore:
             data = self.raw(snapshot_id)
             snapshot = None if data is None else self._decoded(data, path)
             if snapshot is not None and snapshot.id != snapshot_id:
-                text = (
-                    f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right "
-                    "one, or roll the table back to a snapshot below it."
-                )
+                cure = "Restore the right one, or roll the table back to a snapshot below it."
+                text = f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. {cure}"
                 raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
             return snapshot
 

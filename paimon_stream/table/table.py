@@ -233,10 +233,8 @@ def check_branch_option(table: Table) -> None:
     would read and write that one."""
     named, opened = table.options.value(opt.BRANCH), branch_of(table.storage)
     if table.options.is_set(opt.BRANCH) and named != opened:
-        what = (
-            f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. Remove the "
-            "option, or open the branch that is meant."
-        )
+        cure = "Remove the option, or open the branch that is meant."
+        what = f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. {cure}"
         raise _refusal(table, opt.BRANCH, what, named)
 
 
@@ -323,11 +321,9 @@ def evolve(
             if schemas.latest_id() == table.schema.id:
                 raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
-    raise errors.CommitContended(
-        f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. Try again "
-        "when they are done.",
-        attempts=_ATTEMPTS,
-    ).of_table(table.location)
+    cure = "Try again when they are done."
+    text = f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. {cure}"
+    raise errors.CommitContended(text, attempts=_ATTEMPTS).of_table(table.location)
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:

@@ -143,12 +143,9 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
     names = [one.name for one in column.type]
     wanted = [one.name for one in type_.fields]
     if sorted(names) != sorted(wanted):
-        raise IncompatibleSchema(
-            f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(names)}. Make the struct "
-            "with these members.",
-            **place.context(len(column) - column.null_count),
-            type=str(column.type),
-        )
+        cure = "Make the struct with these members."
+        text = f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(names)}. {cure}"
+        raise IncompatibleSchema(text, **place.context(len(column) - column.null_count), type=str(column.type))
     valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
     for one, field in zip(type_.fields, target, strict=True):

@@ -223,9 +223,7 @@ class Assigner:
                 yield bucket, room
         own = sorted((one for one in known.fill if one % self._tasks == task), key=known.fill.__getitem__)
         if self._most == MOST_BUCKETS:
-            raise UnsupportedFeature(
-                f"a partition would have more than {self._most:,} buckets. Nothing was written. Raise "
-                f"{DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
-                option=DYNAMIC_TARGET_ROWS.key,
-            ).of_table(self._storage.location)
+            cure = f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now)."
+            text = f"a partition would have more than {self._most:,} buckets. Nothing was written. {cure}"
+            raise UnsupportedFeature(text, option=DYNAMIC_TARGET_ROWS.key).of_table(self._storage.location)
         yield from ((bucket, -(-count // len(own))) for bucket in own)

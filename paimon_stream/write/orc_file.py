@@ -97,12 +97,11 @@ def _check_fractions(name: str, column: pa.Array) -> None:
         whole = pc.equal(pc.multiply(pc.divide(values, step), step), values)
         broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
         if broken:
-            raise InvalidData(
+            text = (
                 f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which cannot be "
-                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet.",
-                column=path,
-                count=broken,
+                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet."
             )
+            raise InvalidData(text, column=path, count=broken)
 
 
 def _with_whole_structs(rows: pa.Table) -> pa.Table:

@@ -127,7 +127,6 @@ class FileWriter(ABC):
                 raise
 
     # -- for the classes of the formats -----------------------------------------------------------
-
     @abstractmethod
     def put(self, rows: pa.Table) -> None:
         """Writes rows into the stream."""

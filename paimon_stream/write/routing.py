@@ -49,12 +49,11 @@ class Router:
         self.total_buckets = options.value(BUCKET)
         waits = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
         if self.total_buckets < 1 and self.total_buckets != UNAWARE and not waits:
-            raise UnsupportedFeature(
+            text = (
                 f"Table {table} has bucket = {self.total_buckets}; only -1, fixed numbers of buckets and, with a "
-                "primary key, -2 can be written. Write it with another engine.",
-                table=table,
-                option=BUCKET.key,
+                "primary key, -2 can be written. Write it with another engine."
             )
+            raise UnsupportedFeature(text, table=table, option=BUCKET.key)
         self.names_folders = True
         self._table = table
         self._numbers: dict[Group, int] = {}
@@ -137,14 +136,12 @@ class Router:
         """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's value."""
         sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
         if sizes:
-            raise ValueTooLong(
+            text = (
                 f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
                 f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
-                f"would take {max(sizes.values()):,}. Shorten the value, or partition by another column.",
-                table=self._table,
-                column=one.name,
-                count=int(np.isin(codes, list(sizes)).sum()),
+                f"would take {max(sizes.values()):,}. Shorten the value, or partition by another column."
             )
+            raise ValueTooLong(text, table=self._table, column=one.name, count=int(np.isin(codes, list(sizes)).sum()))
 
     def _name_bytes(self, one: DataField, value: Any) -> int:
         """The number of bytes in the folder's name if it is too long, else 0."""
@@ -193,7 +190,6 @@ def _bits(column: pa.Array) -> pa.Array:
 
 
 # -- buckets by the keys of rows ------------------------------------------------------------------------
-
 _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""
 _FACTOR: Final = 31
@@ -223,12 +219,11 @@ def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
 def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
     """Floor modulo of the one key column; NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
-        raise InvalidOption(
+        text = (
             "bucket-function.type = mod needs one bucket key column of type INT or BIGINT, not "
-            f"{', '.join(str(type_) for type_ in types) or 'none'}.",
-            option="bucket-function.type",
-            value="mod",
+            f"{', '.join(str(type_) for type_ in types) or 'none'}."
         )
+        raise InvalidOption(text, option="bucket-function.type", value="mod")
     values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
     buckets: Numbers = np.mod(values, num_buckets).astype(np.int32)
     return buckets

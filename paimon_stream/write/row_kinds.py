@@ -83,14 +83,11 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
-        raise BadRowKind(
+        text = (
             f"Column {column!r} says what each row for {table} does, but in {ROWS} its value is not one of "
-            f"{', '.join(known)}; it is {_listed(wrong)}. {cure}",
-            table=table,
-            column=column,
-            count=at.null_count,
-            tokens=tuple(wrong[:_SHOWN]),
+            f"{', '.join(known)}; it is {_listed(wrong)}. {cure}"
         )
+        raise BadRowKind(text, table=table, column=column, count=at.null_count, tokens=tuple(wrong[:_SHOWN]))
     kinds = np.fromiter(known.values(), np.int8)
     found: Kinds = kinds[at.to_numpy(zero_copy_only=False)]
     return found
@@ -188,11 +185,9 @@ class KindRules:
         if not rows.any():
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
-        raise BadRowKind(
-            f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. Set "
-            "ignore-delete, or another option of the merge engine that says what a delete means.",
-            count=int(rows.sum()),
-        ).of_table(self.table, subject=True)
+        cure = "Set ignore-delete, or another option of the merge engine that says what a delete means."
+        text = f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. {cure}"
+        raise BadRowKind(text, count=int(rows.sum())).of_table(self.table, subject=True)
 
 
 def _refused(merge: spec.MergeSpec) -> tuple[tuple[int, ...], str]:
