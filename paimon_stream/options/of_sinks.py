@@ -39,16 +39,13 @@ ON_UNKNOWN_HISTORY = Option(
 )  # fmt: skip
 ON_TABLE_CHANGE = Option(
     "paimon-stream.on-table-change", _DECIDE, "fail",
-    "What to do when the table was replaced or rolled back after the stream had written to it.",
-)  # fmt: skip
+    "What to do when the table was replaced or rolled back after the stream had written to it.")  # fmt: skip
 JOURNAL = Option(
     "paimon-stream.journal", boolean, "true",
-    "Record the prepared files before each commit, so that a restart can reuse or remove them.",
-)  # fmt: skip
+    "Record the prepared files before each commit, so that a restart can reuse or remove them.")  # fmt: skip
 JOURNAL_REUSE = Option(
     "paimon-stream.journal.reuse", boolean, "true",
-    "After a restart, commit the files that a killed run prepared instead of writing them again.",
-)  # fmt: skip
+    "After a restart, commit the files that a killed run prepared instead of writing them again.")  # fmt: skip
 SHUFFLE = Option(
     "paimon-stream.shuffle", one_of("auto", "bucket", "none"), "auto",
     "How rows reach the tasks that write them. bucket gathers each bucket in one task; that costs a shuffle and makes "
@@ -73,15 +70,13 @@ STREAM_COMPACT = Option(
     "paimon-stream.compact", one_of("auto", "minor", "off"), "auto",
     "Whether a stream compacts the buckets that its batches touch, in a snapshot of its own after the batch's. auto: "
     "in tables with a primary key, as Paimon's writers do. minor: in append tables, too. off: never. Tables with "
-    "write-only = true, and rows that wait in bucket -2, are left to other jobs in any case.",
-)  # fmt: skip
+    "write-only = true, and rows that wait in bucket -2, are left to other jobs in any case.")  # fmt: skip
 STREAM_COMPACT_SHARE = Option(
     "paimon-stream.compact.max-share", share, "1",
     "After a batch, a stream waits for its compaction at most this share of the time since the batch before. What is "
     "not done by then goes on beside the next batches. The limit also holds if a bucket has more sorted runs than "
     "num-sorted-run.stop-trigger. With first-row and the changelog producers lookup and full-compaction, a batch waits "
-    "until its compaction has ended.",
-)  # fmt: skip
+    "until its compaction has ended.")  # fmt: skip
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column", text, None,
     "A column of the rows, not of the table: what each row does to its key. See paimon-stream.operation-mapping.",
@@ -89,49 +84,41 @@ OPERATION_COLUMN = Option(
 OPERATION_MAPPING = Option(
     "paimon-stream.operation-mapping", _operation_mapping, None,
     "What the values of the operation column mean, for example c=+I,u=+U,d=-D. By default these values are known: +I, "
-    "-U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper case.",
-)  # fmt: skip
+    "-U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper case.")  # fmt: skip
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard", one_of("probe", "strict", "trust"), "probe",
     "probe: test at the start whether the storage creates files atomically, and warn if another engine that may "
     "replace our snapshots has written the table lately, in an object store. strict: refuse such a table. trust: "
-    "assume that all is well.",
-)  # fmt: skip
+    "assume that all is well.")  # fmt: skip
 MERGE_SCHEMA = Option(
     "paimon-stream.merge-schema", _merge_mode, "off",
     "What to do with columns that the table does not have. off: raise an error. add: add them to the table as "
     "nullable columns. widen: like add, and also widen a column of the table if the rows have a wider type. "
     "`write.merge-schema` accepts true for widen and false for off.",
-    aliases=("write.merge-schema",),
-)  # fmt: skip
+    aliases=("write.merge-schema",))  # fmt: skip
 MISSING_COLUMNS = Option(
     "paimon-stream.missing-columns", one_of("error", "null"), "error",
     "What to do if the rows lack a nullable column of the table. error: refuse the rows. null: write NULL. A column "
-    "with a default value gets its default in both cases.",
-)  # fmt: skip
+    "with a default value gets its default in both cases.")  # fmt: skip
 PROTECT_LAST_SNAPSHOT = Option(
     "paimon-stream.protect-last-snapshot", one_of("none", "consumer"), "none",
     "consumer: a consumer file keeps all engines from expiring the stream's last snapshot, and every later one, until "
-    "the stream continues. none: no such file is written.",
-)  # fmt: skip
+    "the stream continues. none: no such file is written.")  # fmt: skip
 UNSAFE_SINGLE_WRITER = switch(
     "paimon-stream.unsafe-single-writer",
     "Allow commits on a storage that cannot create files atomically. Safe only with a single writer.",
 )
 STORE_TIMEOUT = Option(
     "paimon-stream.store.timeout", _millis, "10 s",
-    "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
-)  # fmt: skip
+    "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.")  # fmt: skip
 STORE_CONNECT_TIMEOUT = Option("paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: time to connect.")
 STORE_MAX_RETRIES = Option(
     "paimon-stream.store.max-retries", between(0, 100, "must be from 0 to 100"), "8",
     "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
-    "snapshot is not among them; commit.max-retries applies to it.",
-)  # fmt: skip
+    "snapshot is not among them; commit.max-retries applies to it.")  # fmt: skip
 STORE_MAX_OUTAGE = Option(
     "paimon-stream.store.max-outage", duration, "10 min",
-    "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
-)  # fmt: skip
+    "Object stores: how long a job waits for a store that is down, if it has answered the job before.")  # fmt: skip
 STORE_ALLOW_HTTP = switch(
     "paimon-stream.store.allow-http",
     "Object stores: allow an endpoint without TLS on another machine. Anybody on the way can then read the "
@@ -140,5 +127,4 @@ STORE_ALLOW_HTTP = switch(
 STORE_FROM_SPARK = Option(
     "paimon-stream.store.from-spark", boolean, "true",
     "Object stores: if storage options do not say it, take endpoint and credentials from Spark's own "
-    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.",
-)  # fmt: skip
+    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.")  # fmt: skip

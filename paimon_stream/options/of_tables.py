@@ -13,21 +13,18 @@ FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Maximum size of a Parqu
 ORC_LTZ_LEGACY = Option(
     "orc.timestamp-ltz.legacy.type", boolean, "true",
     "true: Java shifts timestamps with local time zone in ORC files by its own time zone. Must be false for "
-    "this package to write such columns.",
-)  # fmt: skip
+    "this package to write such columns.")  # fmt: skip
 FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option("data-file.path-directory", text, None, "Folder between the table and the partitions.")
 EXTERNAL_PATHS = Option("data-file.external-paths", text, "", "Folders for data files, if there is a strategy.")
 EXTERNAL_STRATEGY = Option(
     "data-file.external-paths.strategy", one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
-    "none", "Which external path a new file gets. none: files lie in the table.",
-)  # fmt: skip
+    "none", "Which external path a new file gets. none: files lie in the table.")  # fmt: skip
 EXTERNAL_FS = Option("data-file.external-paths.specific-fs", word, "", "The scheme of the paths that specific-fs uses.")
 EXTERNAL_WEIGHTS = Option(
     "data-file.external-paths.weights", lambda value: [positive(one) for one in value.split(",")], None,
-    "With weight-robin, how many files each path gets, such as 1,3.",
-)  # fmt: skip
+    "With weight-robin, how many files each path gets, such as 1,3.")  # fmt: skip
 FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level", levels, "", "Formats by level, for tables with primary keys, such as 0:avro,5:parquet."
 )
@@ -37,13 +34,11 @@ THIN_MODE = switch("data-file.thin-mode", "Files of tables with primary keys sto
 CHANGELOG_PRODUCER = Option(
     "changelog-producer", one_of("none", "input", "lookup", "full-compaction"), "none",
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
-    "full-compaction: the job that compacts the table.",
-)  # fmt: skip
+    "full-compaction: the job that compacts the table.")  # fmt: skip
 CHANGELOG_ROW_DEDUPLICATE = switch("changelog-producer.row-deduplicate", "Updates that change nothing are not logged.")
 CHANGELOG_IGNORED_COLUMNS = Option(
     "changelog-producer.row-deduplicate-ignore-fields", names, "",
-    "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.",
-)  # fmt: skip
+    "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.")  # fmt: skip
 FORCE_LOOKUP = switch("force-lookup", "Compactions look up older values, as for the changelog producer lookup.")
 CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names.")
 CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
@@ -55,18 +50,15 @@ RECORD_EXPIRE_TIME = Option("record-level.expire-time", duration, None, "Compact
 RECORD_TIME_FIELD = Option(
     "record-level.time-field", text, None,
     "The column with the time of a row for record-level.expire-time: TIMESTAMP, or seconds since 1970 in INT "
-    "or BIGINT, or milliseconds in BIGINT.",
-)  # fmt: skip
+    "or BIGINT, or milliseconds in BIGINT.")  # fmt: skip
 TARGET_FILE_SIZE = Option(
     "target-file-size", size, None,
-    "A data file is closed at this size. If not set: 256 mb for append tables, 128 mb with a primary key.",
-)  # fmt: skip
+    "A data file is closed at this size. If not set: 256 mb for append tables, 128 mb with a primary key.")  # fmt: skip
 STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept for each column.")
 STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics.")
 STATS_FIRST_N = Option(
     "metadata.stats-keep-first-n-columns", integer, "-1",
-    "Keep statistics only for this number of columns, counted from the first. -1: for all columns.",
-)  # fmt: skip
+    "Keep statistics only for this number of columns, counted from the first. -1: for all columns.")  # fmt: skip
 PARTITION_DEFAULT_NAME = Option(
     "partition.default-name", text, "__DEFAULT_PARTITION__", "Folder name for null and blank partition values."
 )
@@ -78,18 +70,15 @@ MANIFEST_FORMAT = Option("manifest.format", one_of("avro"), "avro", "Format of m
 MANIFEST_TARGET_SIZE = Option(
     "manifest.target-file-size", size, "8 mb",
     "A manifest is closed when it reaches this size. Smaller manifests are merged until they reach it.",
-    aliases=("manifest-target-size",),
-)  # fmt: skip
+    aliases=("manifest-target-size",))  # fmt: skip
 MANIFEST_MERGE_MIN_COUNT = Option(
     "manifest.merge-min-count", positive, "30",
     "The number of small manifests at which they are merged.",
-    aliases=("manifest-merge-min-count",),
-)  # fmt: skip
+    aliases=("manifest-merge-min-count",))  # fmt: skip
 MANIFEST_FULL_COMPACTION_SIZE = Option(
     "manifest.full-compaction-threshold-size", size, "16 mb",
     "All changed manifests are rewritten when their total size reaches this.",
-    aliases=("manifest-full-compaction-size",),
-)  # fmt: skip
+    aliases=("manifest-full-compaction-size",))  # fmt: skip
 MANIFEST_DROP_DELETE_STATS = switch("manifest.delete-file-drop-stats", "Statistics of deleted files are stored anyway.")
 PARTITION_EXPIRATION_TIME = Option("partition.expiration-time", duration, None, "Older partitions are dropped.")
 PARTITION_STRATEGY = Option(
@@ -108,8 +97,7 @@ PARTITION_FORM = Option(
 )  # fmt: skip
 PARTITION_PATTERN = Option(
     "partition.timestamp-pattern", text, None,
-    "How the partition columns make a time, such as $dt $hour:00:00. If not set: the first column is one.",
-)  # fmt: skip
+    "How the partition columns make a time, such as $dt $hour:00:00. If not set: the first column is one.")  # fmt: skip
 PARTITION_STRICT = switch("partition.timestamp-format.strict", "Values that name no time are written with a warning.")
 OF_PARTITIONS = (
     PARTITION_EXPIRATION_TIME, PARTITION_STRATEGY, PARTITION_MOST, PARTITION_BATCH, PARTITION_FORM, PARTITION_PATTERN,
@@ -118,8 +106,7 @@ COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generat
 COMMIT_TIMEOUT = Option(
     "commit.timeout", duration, "10 min",
     "A commit is retried for at most this time. (Java has no limit.)",
-    aliases=("commit-timeout",),
-)  # fmt: skip
+    aliases=("commit-timeout",))  # fmt: skip
 COMMIT_MAX_RETRIES = Option(
     "commit.max-retries", integer, "10", "Maximum retries of a commit.", aliases=("commit-max-retries",)
 )
@@ -134,8 +121,7 @@ DYNAMIC_OVERWRITE = Option(
 OVERWRITE_UPGRADE = Option(
     "overwrite-upgrade", boolean, "true",
     "When an overwrite replaces a bucket of a table with a primary key and the new files share no key, they "
-    "are placed at the bucket's top level, so that readers need not merge them.",
-)  # fmt: skip
+    "are placed at the bucket's top level, so that readers need not merge them.")  # fmt: skip
 NUM_LEVELS = Option(
     "num-levels", positive, None,
     "Number of levels in a bucket of a table with a primary key. If not set: num-sorted-run.compaction-trigger plus 1.",
@@ -143,8 +129,7 @@ NUM_LEVELS = Option(
 STRICT_MODE = Option(
     "commit.strict-mode.last-safe-snapshot", integer, None,
     "A commit fails if another user compacted or overwrote the table after this snapshot. -1: after the "
-    "snapshot that is the newest at the first commit.",
-)  # fmt: skip
+    "snapshot that is the newest at the first commit.")  # fmt: skip
 DISCARD_DUPLICATES = switch(
     "commit.discard-duplicate-files",
     "An append skips files that are already in the table instead of failing. It then runs the same checks as a replay.",
@@ -158,8 +143,7 @@ SNAPSHOT_EXPIRE_LIMIT = Option("snapshot.expire.limit", positive, "50", "At most
 SNAPSHOT_EXPIRE_MODE = Option(
     "snapshot.expire.execution-mode", one_of("sync", "async"), "sync",
     "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
-    "In an object store it waits only if this is set. A process that ends waits for it for that long.",
-)  # fmt: skip
+    "In an object store it waits only if this is set. A process that ends waits for it for that long.")  # fmt: skip
 CLEAN_EMPTY_DIRECTORIES = switch(
     "snapshot.clean-empty-directories",
     "Expiry also deletes the bucket and partition folders that it has emptied.",
@@ -168,13 +152,11 @@ CLEAN_EMPTY_DIRECTORIES = switch(
 CHANGELOG_NUM_RETAINED_MIN = Option(
     "changelog.num-retained.min", positive, None,
     "At least this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.min, changelogs "
-    "outlive their snapshots.",
-)  # fmt: skip
+    "outlive their snapshots.")  # fmt: skip
 CHANGELOG_NUM_RETAINED_MAX = Option(
     "changelog.num-retained.max", positive, None,
     "At most this number of snapshots and changelogs is kept. If larger than snapshot.num-retained.max, changelogs "
-    "outlive their snapshots.",
-)  # fmt: skip
+    "outlive their snapshots.")  # fmt: skip
 CHANGELOG_TIME_RETAINED = Option(
     "changelog.time-retained", duration, None,
     "Changelogs younger than this are kept. If longer than snapshot.time-retained, they outlive their snapshots.",
@@ -188,8 +170,7 @@ TAG_TIME_EXPIRE = Option("tag.time-expire-enabled", boolean, "true", "Expired ta
 TAG_AUTOMATIC_CREATION = Option(
     "tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none",
     "Whether tags are created after commits: when a period has ended, by the time of commits or by the watermarks of "
-    "snapshots, or (batch) after each commit that is not a stream's.",
-)  # fmt: skip
+    "snapshots, or (batch) after each commit that is not a stream's.")  # fmt: skip
 TAG_CREATION_PERIOD = Option(
     "tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", "The period of an automatic tag."
 )
@@ -203,13 +184,11 @@ TAG_CREATION_DELAY = Option(
 )  # fmt: skip
 TAG_PERIOD_FORMATTER = Option(
     "tag.period-formatter", one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"), "with_dashes",
-    "How automatic tags of days and hours are named: 2026-11-30 17, 20261130 17 or 2026113017.",
-)  # fmt: skip
+    "How automatic tags of days and hours are named: 2026-11-30 17, 20261130 17 or 2026113017.")  # fmt: skip
 TAG_AUTOMATIC_COMPLETION = switch("tag.automatic-completion", "Periods without a commit get a tag and a snapshot.")
 TAG_NUM_RETAINED_MAX = Option(
     "tag.num-retained-max", positive, None,
-    "The most automatic tags; in mode batch, the most tags. Older ones are deleted when one is created.",
-)  # fmt: skip
+    "The most automatic tags; in mode batch, the most tags. Older ones are deleted when one is created.")  # fmt: skip
 TAG_BATCH_NAME = Option(
     "tag.batch.customized-name", file_prefix, None, "The tag of mode batch. If not set: batch-write-2026-11-30."
 )
@@ -223,25 +202,21 @@ WATERMARK_TIME_ZONE = Option("sink.watermark-time-zone", zone, "UTC", "The time 
 FILE_OPERATION_THREADS = Option(
     "file-operation.thread-num", positive, "8",
     "Number of threads that delete files when many are to be deleted.",
-    aliases=("delete-file.thread-num",),
-)  # fmt: skip
+    aliases=("delete-file.thread-num",))  # fmt: skip
 INDEX_IN_DATA_DIR = switch("index-file-in-data-file-dir", "Index files are stored beside the data files.")
 CONFLICT_DETECTION = Option(
     "conflict-detection-mode", one_of("none", "value", "row_incremental"), "value",
     "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files anew. "
     "row_incremental: the same checks, but each commit reads only what was committed since the one before. none: "
-    "appends are checked only for their bucket count. Commits that remove files are always checked.",
-)  # fmt: skip
+    "appends are checked only for their bucket count. Commits that remove files are always checked.")  # fmt: skip
 SEQUENCE_INIT_MODE = Option(
     "write.sequence-number-init-mode", one_of("scan", "snapshot"), "scan",
     "snapshot: each snapshot of a table with a primary key stores the largest sequence number, so that new "
-    "writers need not look for it. scan: it does not.",
-)  # fmt: skip
+    "writers need not look for it. scan: it does not.")  # fmt: skip
 STOP_TRIGGER = Option(
     "num-sorted-run.stop-trigger", positive, None,
     "A stream warns when a bucket has more sorted runs than this, because its compaction cannot keep up or nobody "
-    "compacts. If not set: num-sorted-run.compaction-trigger plus 3.",
-)  # fmt: skip
+    "compacts. If not set: num-sorted-run.compaction-trigger plus 3.")  # fmt: skip
 FULL_COMPACTION_COMMITS = Option(
     "full-compaction.delta-commits", positive, None,
     "A stream that compacts merges all runs of the buckets of each batch whose number + 1 is divisible by this.",
@@ -263,16 +238,13 @@ DYNAMIC_PARALLELISM = Option(
 # How rows of one key are merged.
 MERGE_ENGINE = Option(
     "merge-engine", one_of("deduplicate", "partial-update", "aggregation", "first-row"), "deduplicate",
-    "How rows with the same key are merged.",
-)  # fmt: skip
+    "How rows with the same key are merged.")  # fmt: skip
 SEQUENCE_FIELD = Option(
     "sequence.field", text, "",
-    "Columns that order the rows of one key, separated by commas. If not set: their order of arrival.",
-)  # fmt: skip
+    "Columns that order the rows of one key, separated by commas. If not set: their order of arrival.")  # fmt: skip
 SEQUENCE_SORT_ORDER = Option(
     "sequence.field.sort-order", one_of("ascending", "descending"), "ascending",
-    "Whether the largest or the smallest value of sequence.field is the newest.",
-)  # fmt: skip
+    "Whether the largest or the smallest value of sequence.field is the newest.")  # fmt: skip
 IGNORE_DELETE = switch(
     "ignore-delete",
     "Ignore -D rows.",
@@ -283,8 +255,7 @@ AGGREGATION_REMOVE_ON_DELETE = switch("aggregation.remove-record-on-delete", "A 
 PARTIAL_UPDATE_REMOVE_ON_DELETE = switch("partial-update.remove-record-on-delete", "A -D row deletes the whole row.")
 PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "partial-update.remove-record-on-sequence-group", text, "",
-    "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
-)  # fmt: skip
+    "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.")  # fmt: skip
 
 # What this release refuses or leaves to others.
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
@@ -299,8 +270,7 @@ DELETION_VECTORS = switch(
 BITMAP64 = switch("deletion-vectors.bitmap64", "Deletion vectors are bitmaps of 64 bits.")
 VECTORS_TARGET_SIZE = Option(
     "deletion-vector.index-file.target-size", size, "2 mb",
-    "Size from which on a new file with deletion vectors is begun, in append tables without buckets.",
-)  # fmt: skip
+    "Size from which on a new file with deletion vectors is begun, in append tables without buckets.")  # fmt: skip
 DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )

@@ -43,8 +43,7 @@ _COMMON: Final = (
     _option(
         "root_certificate", "A CA to trust beside those of the system: a file of the driver, or PEM text.",
         "root_certificate", "ca_bundle", env="AWS_CA_BUNDLE",
-    ),
-)  # fmt: skip
+    ))  # fmt: skip
 
 _S3: Final = (
     _option(
@@ -139,8 +138,7 @@ _S3: Final = (
     _option("proxy_port", "Its port.", "fs.s3a.proxy.port"),
     _option("proxy_user", "Its user.", "fs.s3a.proxy.username"),
     _option("proxy_password", "Its password.", "fs.s3a.proxy.password", kind="*"),
-    _option("proxy_ssl", "Whether the proxy itself is https.", "fs.s3a.proxy.ssl.enabled", kind="?"),
-)  # fmt: skip
+    _option("proxy_ssl", "Whether the proxy itself is https.", "fs.s3a.proxy.ssl.enabled", kind="?"))  # fmt: skip
 
 _GCS: Final = (
     _option(
@@ -167,8 +165,7 @@ _GCS: Final = (
     _option(
         "base_url", "Where the store is, if not at Google.",
         "gs.endpoint", "fs.gs.storage.root.url", "gcs.service.host", "GOOGLE_BASE_URL", env="GOOGLE_BASE_URL",
-    ),
-)  # fmt: skip
+    ))  # fmt: skip
 
 _AZURE: Final = (
     _option(
@@ -233,8 +230,7 @@ _AZURE: Final = (
     _option(
         "encryption_key", "A key of your own, in base64, by which the store encrypts.",
         "fs.azure.encryption.encoded.client-provided-key", "AZURE_ENCRYPTION_KEY", kind="*",
-    ),
-)  # fmt: skip
+    ))  # fmt: skip
 
 STORE_OPTIONS: Final[Mapping[str, tuple[StoreOption, ...]]] = {
     "s3": (*_S3, *_COMMON),
