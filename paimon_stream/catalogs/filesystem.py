@@ -31,10 +31,7 @@ OF_DATABASE: Final = re.compile("(metastore|uri|warehouse|catalog-key|sync-all-p
 """The options of a JDBC catalog itself. They travel with the storage options of its tables."""
 # Options of catalogs of other kinds, and what to do instead of using such a catalog.
 _OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
-_OTHER_KINDS: Final = {
-    "hive": "give the tables' locations",
-    "rest": "use Spark or Flink on the JVM, because only the catalog's server may publish snapshots",
-}
+_OTHER_KINDS: Final = {"hive": "give the tables' locations"}
 
 Named = str | tuple[str, str]
 """What names a table: `"db.t"`, with backticks around a name that has dots, or `("db", "t")`."""
@@ -185,17 +182,19 @@ class FilesystemCatalog:
 
 def catalog_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of the catalog that has these options, which are Paimon's, with those of the warehouse's store.
-    Raises `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported."""
+    A REST catalog takes all. Raises `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported."""
     given = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind, warehouse = given.get("metastore", "filesystem").lower(), given.get("warehouse", "")
     if kind in _OTHER_KINDS:
         text = f"Catalogs with metastore = {kind!r} are not supported. Instead, {_OTHER_KINDS[kind]}."
         raise errors.UnsupportedFeature(text, option="metastore", value=kind)
-    if kind not in ("filesystem", "jdbc") or not warehouse:
-        option, cure = (
-            ("metastore", "'filesystem' or 'jdbc'") if warehouse else ("warehouse", "the folder of the databases")
-        )
+    if kind not in ("filesystem", "jdbc", "rest") or not warehouse:
+        cure = "'filesystem', 'jdbc' or 'rest'" if warehouse else "the folder of the databases"
+        option = "metastore" if warehouse else "warehouse"
         raise errors.InvalidOption(f"Option {option!r} is {given.get(option)!r}. Set it to {cure}.", option=option)
+    defaults = {key[len(_DEFAULTS) :]: one for key, one in given.items() if key.startswith(_DEFAULTS)}
+    if kind == "rest":
+        return {"warehouse": warehouse, "storage_options": given | {"metastore": kind}, "table_defaults": defaults}
     taken = {key: one for key, one in given.items() if kind == "jdbc" and OF_DATABASE.fullmatch(key)}
     for key in given.keys() & _OF_OTHERS - taken.keys():
         _LOG.warning("%s: this catalog takes no lock, and does not use %s.", shown_location(warehouse), key)
@@ -203,5 +202,4 @@ def catalog_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     own = {key: one for key, one in given.items() if key not in _OF_OTHERS}
     known = options_for(store_location(f"{warehouse}/x"), own) if in_store else {}
     known |= taken | {key: one for key, one in given.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
-    defaults = {key[len(_DEFAULTS) :]: one for key, one in given.items() if key.startswith(_DEFAULTS)}
     return {"warehouse": warehouse.rstrip("/"), "storage_options": known, "table_defaults": defaults}

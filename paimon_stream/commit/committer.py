@@ -279,7 +279,7 @@ class Committer:
             attempts.outstanding = True
             try:
                 placed = self._publisher.put(staged, attempts.patience, still_usable)
-            except (StorageError, errors.CommitContended):
+            except (StorageError, errors.CommitContended, errors.TableReplaced):
                 attempts.outstanding = False  # a definite refusal
                 raise
         if isinstance(placed, Lost):

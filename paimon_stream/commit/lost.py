@@ -17,6 +17,7 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, is_ours
 from paimon_stream.options import COMMIT_GUARD
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.location import KIND_OF, scheme_of
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -107,8 +108,8 @@ def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
 
 
 def _is_judged(table: Table) -> bool:
-    locked = getattr(table.storage, "takes_lock", False)  # that of a catalog, which other engines take, too
-    return not locked and scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
+    alone = getattr(table.storage, "takes_lock", False) or is_served(table.storage)  # other engines cannot get between
+    return not alone and scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
 
 
 def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from paimon_stream import errors
 from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import CommitContended, CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import has_file
 from paimon_stream.table.live import live_files
@@ -58,6 +60,7 @@ class Publisher:
         self._types = table.partition_types
         self._snapshots, self._manifests = cache.snapshots, cache.manifests
         self._same_table = same_table
+        self._served = is_served(table.storage)
 
     # -- the put ----------------------------------------------------------------------------------
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
@@ -71,7 +74,7 @@ class Publisher:
                 created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
             except Unavailable as lost_answer:
                 why, doubted = lost_answer, True
-            except (StorageError, CommitContended) as refused:  # the latter: a catalog's lock is held
+            except (StorageError, CommitContended, errors.TableReplaced) as refused:  # or a catalog's lock is held
                 if not doubted:
                     raise
                 raise self._unknown(staged, refused) from refused
@@ -83,7 +86,7 @@ class Publisher:
                 except StorageError as unreadable:
                     why = unreadable
                 else:
-                    if holder == staged.content:
+                    if self._is_ours(holder, staged):
                         return Placed(doubted=False)  # an earlier put succeeded, but its answer got lost
                     if holder is not None:
                         return Lost(proven=not doubted)
@@ -129,7 +132,7 @@ class Publisher:
         assert base is not None  # else the look would not be swift
         looks = (self._same_table, partial(there.raw, K), partial(there.stands, base), partial(there.exists, K + 1))
         same_table, content, stands, follows = there.storage.together([*beside, *looks])[-4:]
-        return same_table and content == staged.content and stands and not follows
+        return same_table and self._is_ours(content, staged) and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """One look at the snapshots around K. None if they changed meanwhile."""
@@ -142,7 +145,7 @@ class Publisher:
             return self._look_above(staged, doubted=doubted)
         if content is None:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
-        if content != staged.content:
+        if not self._is_ours(content, staged):
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
         return Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
 
@@ -177,7 +180,7 @@ class Publisher:
             return self._void(staged, proven=True)
         # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found missing, then K
         # was created after K+1 had expired.
-        if self._snapshots.raw(K) == staged.content and not doubted:
+        if self._is_ours(self._snapshots.raw(K), staged) and not doubted:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
         if latest is not None and latest.id > K and self._all_live(latest, staged):
@@ -185,14 +188,23 @@ class Publisher:
             return Landed()
         return None
 
+    def _is_ours(self, content: bytes | None, staged: Staged) -> bool:
+        """Whether this is our snapshot's file. The nonce decides if the server of a catalog has written it."""
+        if content is None or content == staged.content or not self._served:
+            return content == staged.content
+        return decode_snapshot(content, self._snapshots.path(staged.snapshot.id)).nonce == staged.snapshot.nonce
+
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
+        if self._served and self._is_ours(self._snapshots.raw(staged.snapshot.id), staged):
+            raise self._unknown(staged, "the catalog's server holds it, but it is not part of the table's history")
         self._remove(staged)
         return Lost(proven=proven)
 
     def _remove(self, staged: Staged) -> None:
         """Removes the file of a snapshot that is void, or has expired. In the latter case a put that was repeated,
         because the answer to the first one got lost, created it again, or a late put of the same prepared files did."""
-        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
+        if not self._served:  # the server owns the files
+            self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:

@@ -20,6 +20,7 @@ from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import tally_of
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.snapshots import SnapshotStore
@@ -64,6 +65,14 @@ class AfterCommit:
     def _maintain(self, table: Table, made: Snapshot | None) -> None:
         if made is not None and table.options.value(opt.PROTECT_LAST_SNAPSHOT) == "consumer":
             write_consumer(table.storage, escape_user(made.commit_user), made.id)
+        if is_served(table.storage):
+            if self._waiting_for is None:
+                self._waiting_for = table.location
+                text = (
+                    "%s is of a REST catalog: its server or another engine expires snapshots and partitions, and tags."
+                )
+                _LOG.info(text, table.location)
+            return
         if table.options.value(opt.WRITE_ONLY) or (self._worker is not None and self._worker.is_alive()):
             return  # other jobs do it, or the work after an earlier batch goes on
         last, latest = self._last, None if made is None else made.id

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from paimon_stream import options as opt
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
@@ -21,6 +21,7 @@ from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
@@ -132,6 +133,9 @@ def expire_snapshots(
     retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
     if not dry_run:
         refuse_while_pinned(used, "nothing was expired")
+        if is_served(used):
+            text = "is of a REST catalog, whose server or another engine expires snapshots. Nothing was expired."
+            raise UnsupportedFeature(text).of_table(used.location, subject=True)
     snapshots = SnapshotStore(used, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files

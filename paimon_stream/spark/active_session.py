@@ -7,6 +7,7 @@ from typing import Any
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.catalogs.jdbc import JdbcCatalog
+from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.options import Arguments
 from paimon_stream.storage.base import Storage
@@ -22,12 +23,13 @@ def open_beside_spark(location: str | PathLike[str], storage_options: Mapping[st
 
 def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[Any, Mapping[str, str]]:
     """The location of the table of that name in a catalog, and the storage options that open it; what is given, without
-    a catalog. Asks Spark's session, and a JDBC catalog's database. Raises `InvalidOption`, `UnsupportedFeature`,
+    a catalog. Asks Spark's session, and a catalog's database or server. Raises `InvalidOption`, `UnsupportedFeature`,
     `StorageError`."""
     if catalog is None:
         return location, {}
     arguments = catalog_arguments(options_of_catalog(catalog))
-    kind = JdbcCatalog if "metastore" in arguments["storage_options"] else FilesystemCatalog
+    kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
+    kind = kinds.get(arguments["storage_options"].get("metastore", ""), FilesystemCatalog)
     return kind(**arguments).found(location)
 
 

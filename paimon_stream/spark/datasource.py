@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import OF_DATABASE
+from paimon_stream.catalogs.rest import OF_SERVER
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import recommended_names
@@ -100,7 +101,8 @@ def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
     own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
     storage: dict[str, str] = {}
     if "warehouse" in own and "/" not in path:
-        named = [key for key in given if "metastore" in given and OF_DATABASE.fullmatch(key)]
+        of_catalog = (OF_DATABASE, OF_SERVER) if "metastore" in given else ()
+        named = [key for key in given if any(one.fullmatch(key) for one in of_catalog)]
         path, found = in_catalog(path, {"warehouse": own["warehouse"], **{key: given.pop(key) for key in named}})
         storage |= found
     if (kind := KIND_OF.get(scheme_of(path))) is not None:

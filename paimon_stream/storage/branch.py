@@ -20,7 +20,7 @@ _FOLDER: Final = "branch"
 _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
-_BY_PATH: Final = (
+BY_PATH: Final = (
     "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "list_below", "stat",
     "exists", "delete", "is_link", "open_output", "open_input",
 )  # fmt: skip
@@ -39,7 +39,7 @@ class StorageView:
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):
             return partial(self._all, name)
-        if name not in _BY_PATH:
+        if name not in BY_PATH:
             return getattr(self.whole, name)
 
         def call(path: str, *others: Any, **named: Any) -> Any:
@@ -110,6 +110,11 @@ def branch_of(storage: Storage) -> str:
 def whole_of(storage: Storage) -> Storage:
     """The table's folder with all branches, whichever of them the storage shows."""
     return storage.whole if isinstance(storage, BranchStorage) else storage
+
+
+def is_served(storage: Storage) -> bool:
+    """Whether the server of a catalog publishes the table's snapshots, and owns its history."""
+    return getattr(storage, "served", False)
 
 
 def branch_folder(branch: str) -> str:

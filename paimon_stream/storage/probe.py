@@ -7,7 +7,7 @@ from contextlib import suppress
 from paimon_stream.errors import NotAtomic, StorageError, Unavailable
 from paimon_stream.runtime import IdSource
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.branch import is_served, whole_of
 from paimon_stream.storage.store_client import Client, client_of
 from paimon_stream.storage.store_open import StoreSettings
 
@@ -22,7 +22,7 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
     else `NotAtomic` is raised. In a store, each process does so once for a bucket. A dot hides the file. If the store
     fails for a moment, the check is made again. Also raises what the storage raises if it cannot write."""
     client = _client(storage)
-    if client is not None and client.atomic:
+    if (client is not None and client.atomic) or is_served(storage):
         return
     for left in reversed(range(_TRIES)):
         try:
@@ -54,7 +54,7 @@ def _probe(storage: Storage, path: str) -> None:
 def is_unproven(storage: Storage) -> bool:
     """Whether this is a store that this process has not probed yet. Streams probe a disk, too."""
     client = _client(storage)
-    return client is not None and not client.atomic
+    return client is not None and not client.atomic and not is_served(storage)
 
 
 def _client(storage: Storage) -> Client | None:

@@ -237,7 +237,7 @@ def _with_option(schema: TableSchema, change: SchemaChange, used: bool) -> Table
 
 
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    field = DataField(id=0, name=str(change.target), type=_type(change), description=change.comment)
+    field = DataField(id=0, name=str(change.target), type=type_of(change), description=change.comment)
     why = "exists already" if change.target in schema.field_names else why_no_name(str(change.target))
     if why is not None or not field.type.nullable:
         raise _wrong(change, why or "is NOT NULL, but older rows have no value for it")
@@ -257,7 +257,7 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
         why = use or (f"{new!r} exists already" if new in schema.field_names else why_no_name(str(new)))
         changed = replace(old, name=str(new))
     elif change.action == "updateColumnType":
-        wanted = _type(change)
+        wanted = type_of(change)
         made = old.type if old.type == wanted.with_nullable(old.type.nullable) else wider(old.type, wanted)
         why = f"{old.type} is not narrower than {wanted}" if made is None else use if made != old.type else None
         changed = replace(old, type=made or old.type)
@@ -276,7 +276,8 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
     return replace(schema, fields=tuple(one for one in fields if one is not None))
 
 
-def _type(change: SchemaChange) -> DataType:
+def type_of(change: SchemaChange) -> DataType:
+    """The type of a column that is added or changed. Raises `IncompatibleSchema` for a text that is no type."""
     try:
         return parse_type(change.value)
     except (CorruptMetadata, TypeError, AttributeError):

@@ -269,8 +269,14 @@ Merge = Callable[[TableSchema], TableSchema]
 _ATTEMPTS: Final = 20
 
 
-def alter_table(storage: Storage, changes: Sequence[SchemaChange], runtime: Runtime | None = None) -> Table:
-    """The table after the changes, all of them in one new schema, or none. Raises `IncompatibleSchema`,
+def alter_table(
+    storage: Storage,
+    changes: Sequence[SchemaChange],
+    runtime: Runtime | None = None,
+    publish: Callable[[], object] | None = None,
+) -> Table:
+    """The table after the changes, all of them in one new schema, or none. A catalog may `publish` the changes itself,
+    after they were checked here. Raises `IncompatibleSchema`,
     `InvalidOption`, `CommitContended` if others keep changing the schema, `StorageError`."""
     now = (runtime or system()).clock.now_millis()
 
@@ -287,7 +293,12 @@ def alter_table(storage: Storage, changes: Sequence[SchemaChange], runtime: Runt
         return made
 
     with errors.naming(storage.location):
-        return evolve(load_table(storage), merge, rows=False)
+        table = load_table(storage)
+        if publish is None:
+            return evolve(table, merge, rows=False)
+        if merge(table.schema) is not table.schema:
+            publish()
+        return load_table(storage)
 
 
 def evolve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import sqlite3
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonSink, catalog, errors
 from tests.kits.spark_jobs import Job
+from tests.servers.rest_double import RestDouble
 
 SECRET = "s3cr3t-never-shown"
 
@@ -110,3 +112,64 @@ def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(job: Job, c
     assert job.spark.read.format("paimon_stream").options(**options).load("shop.orders").count() == 15
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT * FROM paimon_distributed_locks").fetchall() == []
+
+
+@pytest.fixture
+def served(spark_session: SparkSession, job: Job) -> Iterator[RestDouble]:
+    pytest.importorskip("urllib3")
+    with RestDouble(str(job.root / "served")) as server:
+        names = {f"spark.sql.catalog.served.{key}": value for key, value in server.options().items()}
+        for name, value in names.items():
+            spark_session.conf.set(name, value)
+        shop = catalog("served")
+        shop.create_database("shop")
+        shop.create_table("shop.orders", [("id", "BIGINT"), ("day", "STRING")])
+        yield server
+        for name in names:
+            spark_session.conf.unset(name)
+
+
+def test_a_sink_writes_a_table_of_a_rest_catalog_each_batch_once(served: RestDouble, job: Job) -> None:
+    sink = PaimonSink("shop.orders", catalog="served", on_commit=job.reports.append)
+    assert served.token not in repr(sink) + repr(pickle.loads(pickle.dumps(sink)).__getstate__())
+    served.faults += ["lose", "503"]
+    job.add_files(3)
+    job.run(sink)
+    job.forget_last_batch()
+    again = PaimonSink("shop.orders", catalog="served")
+    job.run(again)
+    shop = catalog("served").get_table("shop.orders")
+    assert sorted(row["id"] for row in shop.to_arrow().to_pylist()) == list(range(18))
+    assert [one["id"] for one in served.table("shop.orders").seen] == [1, 2, 3]
+    assert sorted(row.id for row in shop.to_spark(job.spark).collect()) == list(range(18))
+    secret = served.token.encode()
+    files = [one for folder in (job.root / "checkpoint", job.root / "served") for one in folder.rglob("*")]
+    assert not any(secret in one.read_bytes() for one in files if one.is_file())
+
+
+def test_a_sink_does_not_merge_schemas_of_a_rest_catalog(served: RestDouble, job: Job) -> None:
+    narrow = catalog("served")
+    narrow.create_table("shop.narrow", [("id", "BIGINT")])
+    job.add_files(1)
+    sink = PaimonSink("shop.narrow", catalog="served", options={"paimon-stream.merge-schema": "true"})
+    assert "alter_table" in job.run_failing(sink)
+    assert served.table("shop.narrow").seen == []
+
+
+def test_a_data_source_finds_a_table_of_a_rest_catalog(served: RestDouble, job: Job) -> None:
+    if not hasattr(job.spark, "dataSource"):
+        pytest.skip("data sources in Python need pyspark 4.0")
+    from paimon_stream import register
+
+    register(job.spark)
+    options = served.options()
+    rows = job.spark.range(3).selectExpr("id", "'a' as day").write.format("paimon_stream").mode("append")
+    rows.options(**options).save("shop.orders")
+    read = job.spark.read.format("paimon_stream").options(**options)
+    assert sorted(row.id for row in read.load("shop.orders").collect()) == [0, 1, 2]
+    job.add_files(2)
+    stream = job.stream().writeStream.format("paimon_stream").options(**options)
+    stream = stream.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
+    stream.start("shop.orders").awaitTermination(120)
+    assert read.load("shop.orders").count() == 15
+    assert len(served.table("shop.orders").seen) == 3

@@ -67,9 +67,7 @@ def test_a_system_table_is_refused_by_name(given: str) -> None:
 # -- options ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "said"), [({"metastore": "rest"}, "only the catalog's server"), ({"metastore": "hive"}, "locations")]
-)
+@pytest.mark.parametrize(("options", "said"), [({"metastore": "hive"}, "locations")])
 def test_a_catalog_of_another_kind_says_what_to_use_instead(options: dict[str, str], said: str) -> None:
     with pytest.raises(errors.UnsupportedFeature, match=said):
         catalog({"warehouse": "/w", **options})

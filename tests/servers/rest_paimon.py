@@ -1,0 +1,127 @@
+"""The REST catalog server of Paimon 1.4.2's own test jar (Maven `paimon-core:tests`) on loopback.
+
+    with start(folder) as rest:
+        requests.get(rest.url + "/v1/config?warehouse=wh", headers=rest.auth)
+        rest.order("lose")                # the next commit succeeds, and is answered with 500
+
+Needs Java 17, Maven (its local repository is used first) and pyspark (for Hadoop's and slf4j's jars). The
+server keeps tables under `folder`; its process is the one writer of snapshot files there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import urllib.parse
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PAIMON, OKHTTP = "1.4.2", "4.12.0"
+NEEDED = {
+    f"org.apache.paimon:paimon-bundle:{PAIMON}": "org/apache/paimon/paimon-bundle/{v}/paimon-bundle-{v}.jar",
+    f"org.apache.paimon:paimon-core:{PAIMON}:jar:tests": "org/apache/paimon/paimon-core/{v}/paimon-core-{v}-tests.jar",
+    f"com.squareup.okhttp3:mockwebserver:{OKHTTP}": "com/squareup/okhttp3/mockwebserver/{v}/mockwebserver-{v}.jar",
+    f"com.squareup.okhttp3:okhttp:{OKHTTP}": "com/squareup/okhttp3/okhttp/{v}/okhttp-{v}.jar",
+    "com.squareup.okio:okio-jvm:3.6.0": "com/squareup/okio/okio-jvm/{v}/okio-jvm-{v}.jar",
+    "org.jetbrains.kotlin:kotlin-stdlib:1.8.21": "org/jetbrains/kotlin/kotlin-stdlib/{v}/kotlin-stdlib-{v}.jar",
+    "junit:junit:4.13.2": "junit/junit/{v}/junit-{v}.jar",
+}
+FROM_SPARK = (
+    "hadoop-client-api-",
+    "hadoop-client-runtime-",
+    "slf4j-api-",
+    "commons-lang3-",
+    "guava-",
+    "log4j-1.2-api-",
+    "log4j-api-",
+)
+
+
+class RestUnavailable(RuntimeError):
+    """Java, Maven or a jar is missing here; the message says which."""
+
+
+def jars() -> list[str]:
+    """The class path, fetched with Maven where the local repository lacks something."""
+    repository = Path(os.environ.get("MAVEN_REPO_LOCAL", Path.home() / ".m2" / "repository"))
+    found = []
+    for artifact, pattern in NEEDED.items():
+        jar = repository / pattern.format(v=artifact.split(":")[2])
+        if not jar.exists():
+            goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
+            done = subprocess.run(
+                ["mvn", "-q", "-B", goal, "-Dtransitive=false", f"-Dartifact={artifact}"],
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            if done.returncode or not jar.exists():
+                raise RestUnavailable(f"{artifact} could not be had from Maven: {done.stdout[-200:]}")
+        found.append(str(jar))
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None:
+        raise RestUnavailable("pyspark is not installed; its jars are needed")
+    for prefix in FROM_SPARK:
+        found += glob.glob(f"{spark.submodule_search_locations[0]}/jars/{prefix}*.jar")
+    return found
+
+
+class RestServer:
+    """`url` without a slash at its end; `auth` the header that is wanted; `prefix` of the paths below /v1."""
+
+    def __init__(self, folder: Path, warehouse: str, prefix: str, token: str) -> None:
+        self.warehouse, self.prefix, self.token = warehouse, prefix, token
+        self.folder = Path(folder)
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        command = [
+            "java",
+            "-Xmx512m",
+            "-cp",
+            ":".join(jars()),
+            str(HERE / "RestServer.java"),
+            str(self.folder / "data"),
+            warehouse,
+            prefix,
+            token,
+        ]
+        with open(self.folder / "rest.log", "wb") as log:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1,
+                preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),
+            )  # fmt: skip
+        line = self.child.stdout.readline()
+        if not line.startswith("URL "):
+            raise RestUnavailable(f"the server did not start: {(self.folder / 'rest.log').read_text()[-400:]}")
+        # mockwebserver tells a name; 127.0.0.1 is where it listens
+        self.port = urllib.parse.urlsplit(line.split()[1]).port
+        self.url, self.auth = f"http://127.0.0.1:{self.port}", {"Authorization": f"Bearer {token}"}
+
+    def order(self, line: str) -> None:
+        """One of the orders of RestServer.java."""
+        self.child.stdin.write(line + "\n")
+        assert self.child.stdout.readline().startswith("DONE")
+
+    def stop(self) -> None:
+        self.child.terminate()
+        self.child.wait(10)
+
+    def __enter__(self) -> RestServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(folder: Path, warehouse: str = "wh", prefix: str = "paimon", token: str = "t0ken-never-shown") -> RestServer:
+    return RestServer(Path(folder), warehouse, prefix, token)
+
+
+if __name__ == "__main__":
+    with start(Path(sys.argv[1])) as running:
+        print(running.url, flush=True)
+        running.child.wait()
