@@ -131,8 +131,8 @@ What is done about it, where a row is one-way:
   to a table of its own.
 
 With the lock of a JDBC catalog it was seen on the wire, too: while Java 1.4.2 was held before its copy, our commit
-waited for the lock, and while our put was held, Java waited. Ten commits of Java and twenty of ours at once lost no
-row. A commit of Java's that does not go through the catalog takes no lock, and may replace a snapshot as before.
+waited for the lock, and while our put was held, Java waited. A commit of Java's that does not go through the catalog
+takes no lock, and may replace a snapshot as before.
 
 ## When a store fails
 
