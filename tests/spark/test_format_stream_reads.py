@@ -351,8 +351,8 @@ def test_rows_go_from_table_to_table_once(door: str, job: Job, java: Any) -> Non
         assert files <= job.data_files()
     run()  # Spark below 4.2 ends a run after the batch that it has run again
     assert sorted(row["id"] for row in java.read(job.table)) == sorted([*range(30), 1000, 1010, 1020])
-    assert job.identifiers() == list(range(6))
-    assert consumers(LocalStorage(source.location))["copy"] in (5, 6, 7)
+    assert job.identifiers() == list(range(6 if WITH_LIMITS else 4))
+    assert 4 <= consumers(LocalStorage(source.location))["copy"] <= 7
     assert job.load().verify().healthy
 
 
