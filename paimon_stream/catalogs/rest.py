@@ -22,23 +22,17 @@ from paimon_stream.storage.branch import StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
-from paimon_stream.table.layout import SNAPSHOT_FOLDER, snapshot_path
+from paimon_stream.table.layout import SNAPSHOT_FOLDER, id_in_name, snapshot_path
 from paimon_stream.table.schema_change import SchemaChange, type_of
 
 _CATALOG: Final = "catalog."
 OF_SERVER: Final = re.compile(r"metastore|uri|warehouse|prefix|token(\..*)?|header\..*|data-token\.enabled|dlf\..*")
 _VERSION: Final = re.compile(r"snapshot/(?:snapshot-([0-9]+)|LATEST|EARLIEST)")
-_HINTS: Final = ("snapshot/LATEST", "snapshot/EARLIEST")
 _CHANGING: Final = ("write", "write_hint", "write_all", "put_if_absent", "delete", "delete_all", "open_output")
-_OWNED: Final = re.compile(r"(snapshot|schema|tag|branch)/|_paimon_stream/branch-")
+_OWNED: Final = re.compile(r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/branch-")
 _REMEMBERED: Final = 64
-_HOUR_MILLIS: Final = 3_600_000
-_MINUTE_MILLIS: Final = 60_000
-
 COMMIT_SECONDS: Final = 60.0
-_SECONDS: Final = 20.0
 _TRIES: Final = 5
-_HEADER: Final = "header."
 _POOLS: Final[dict[int, Any]] = {}
 """By process: a forked child would share the connections of its parent."""
 
@@ -68,11 +62,11 @@ class RestClient:
             raise errors.UnsupportedFeature(text, option="token.provider", value=provider)
         if token is None and "token.provider" in options:
             raise errors.InvalidOption("Option 'token.provider' is 'bear'. Set 'token', too.", option="token")
-        headers = {key[len(_HEADER) :]: one for key, one in options.items() if key.startswith(_HEADER)}
+        headers = {key[7:]: one for key, one in options.items() if key.startswith("header.")}
         login = {} if token is None else {"Authorization": f"Bearer {token}"}
         return cls(uri=uri.rstrip("/"), prefix=options.get("prefix", ""), headers={**headers, **login})
 
-    def ask(self, verb: str, path: str, body: Any = None, *, seconds: float = _SECONDS) -> dict[str, Any]:
+    def ask(self, verb: str, path: str, body: Any = None, *, seconds: float = 20) -> dict[str, Any]:
         """The answer to one request below the prefix, {} for an empty one. Only GET is repeated. The errors of a
         status are those of `_ERRORS`, with `status`, and as `resource` the kind of what was not found. `Unavailable`:
         it is unknown whether it was done."""
@@ -117,23 +111,16 @@ class RestClient:
             node = said.decode("utf-8", "replace")
         if 200 <= status < 300 and isinstance(node, dict):
             return node
-        raise self._error(f"{verb} {path}", status, node, wait)
-
-    def _error(self, asked: str, status: int, node: Any, wait: str) -> errors.PaimonStreamError:
         message, resource = (node.get("message"), node.get("resourceType")) if isinstance(node, dict) else (node, None)
         text, kind = str(message or "")[:300], _ERRORS.get(status, errors.Unavailable)
         for secret in filter(None, self.headers.values()):
             text = text.replace(secret.removeprefix("Bearer "), "***")
         cure = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
         cure = "Look whether it was done, and try again." if kind is errors.Unavailable else cure
-        answered = f"answered {status}" if status else "gave no answer"
-        return kind(
-            f"The catalog's server {shown_location(self.uri)} {answered} to {asked}: {text}. {cure}",
-            uri=shown_location(self.uri),
-            status=status,
-            resource=resource,
-            wait=float(wait) if wait.isdecimal() else None,
-        )
+        answered, shown = f"answered {status}" if status else "gave no answer", shown_location(self.uri)
+        seconds = float(wait) if wait.isdecimal() else 0.0
+        text = f"The catalog's server {shown} {answered} to {verb} {path}: {text}. {cure}"
+        raise kind(text, uri=shown, status=status, resource=resource, wait=seconds)
 
 
 def path_of(*names: str) -> str:
@@ -324,7 +311,7 @@ class RestStorage(StorageView):
                     return {**call([one for one in given if one not in refused]), **refused}
                 for why in refused.values():
                     raise why
-                if name in ("write", "write_hint", "delete") and given in _HINTS:
+                if isinstance(given, str) and given.startswith("snapshot/"):
                     return None  # hints are the server's
             try:
                 return call(given, *more, **named)
@@ -341,7 +328,7 @@ class RestStorage(StorageView):
 
     def _refusal(self, path: str) -> errors.UnsupportedFeature | None:
         """Why a file is not written or deleted here; None for one that is."""
-        if not _OWNED.match(path) or path in _HINTS:
+        if not _OWNED.match(path):
             return None
         text = (
             f"{self.location}/{path} is not changed, because a REST catalog's server owns it. Change the schema by the "
@@ -352,9 +339,9 @@ class RestStorage(StorageView):
     def _renew(self, *, refused: bool = False) -> bool:
         """Opens the store with a new token if the last one has less than an hour left, or was `refused`."""
         now = system().clock.now_millis()
-        if self._until is None or (not refused and self._until - now > _HOUR_MILLIS):
+        if self._until is None or (not refused and self._until - now > 3_600_000):
             return False
-        if self._until and now - self._asked < _MINUTE_MILLIS:
+        if self._until and now - self._asked < 60_000:
             return False
         self._asked = now
         try:
@@ -397,8 +384,7 @@ class RestStorage(StorageView):
             return files
         latest = self._shown("LATEST")
         newest = 0 if latest is None else int(latest["id"])
-        number = {one.path: int(found[1] or 0) for one in files if (found := _VERSION.fullmatch(one.path))}
-        kept = {one.path: one for one in files if number.get(one.path, 0) <= newest}
+        kept = {one.path: one for one in files if (id_in_name(one.name, "snapshot-") or 0) <= newest}
         path = snapshot_path(newest)
         if latest is not None and path.startswith(f"{folder}/{prefix}"):
             kept.setdefault(path, FileStat(path=path, size=0, modified_millis=int(latest.get("timeMillis") or 0)))
