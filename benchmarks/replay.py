@@ -35,7 +35,7 @@ from peers.processes import cpu_seconds, kill_session  # noqa: E402
 from peers.systems import Ours  # noqa: E402
 
 from paimon_stream import PaimonSink, PaimonTable  # noqa: E402
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase  # noqa: E402
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase  # noqa: E402
 
 _LAST = 2
 _LIMIT = 300

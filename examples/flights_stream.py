@@ -19,7 +19,7 @@ from flights_data import SPARK_SCHEMA
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import CommitReport, PaimonSink
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 
 FILES_PER_BATCH = 9
 

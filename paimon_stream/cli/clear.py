@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
 from paimon_stream.cli.output import Answer
-from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import count, listed, size
+from paimon_stream.cli.text import count, listed, partition_of, partition_text, size
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.report import CommitReport

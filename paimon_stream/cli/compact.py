@@ -7,9 +7,8 @@ import click
 
 from paimon_stream.cli.command import OPTION, YES, Session, Texts, changed_answer, option, pairs_of, table_command
 from paimon_stream.cli.output import Answer, Column, Listing, Part
-from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import count, size
+from paimon_stream.cli.text import count, partition_of, partition_text, size
 from paimon_stream.compact.publish import CompactedBucket, CompactReport
 from paimon_stream.errors import ConfigError, FormatError, IncompatibleSchema, StorageError
 from paimon_stream.options import BUCKET

@@ -6,9 +6,8 @@ from paimon_stream.api.inspection import Partition, Statistics, TableFile, manif
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.output import Answer, Column, Listing, json_of
-from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
-from paimon_stream.cli.text import iso, size
+from paimon_stream.cli.text import iso, partition_of, partition_text, size
 from paimon_stream.format.entries import ManifestFileMeta
 
 _SNAPSHOT: Final = option("--snapshot", "Look at this snapshot instead of the newest.", type=COUNT)

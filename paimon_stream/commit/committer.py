@@ -17,9 +17,9 @@ from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
 from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS, Checker, adds_old_files, missing_files
 from paimon_stream.commit.lineage import check_lineage, published_since
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
@@ -29,7 +29,7 @@ from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, Paimo
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.probe import is_unproven, probe_atomic_create
+from paimon_stream.storage.store_client import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
 from paimon_stream.table.message_files import check_messages, remove_files

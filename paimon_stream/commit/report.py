@@ -1,9 +1,10 @@
-"""The report of one commit, for people, log lines and metrics."""
+"""The named points of a batch, and the report of one commit, for people, log lines and metrics."""
 
 import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from enum import Enum
+from typing import Literal, Protocol, runtime_checkable
 
 from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.request import Nothing, Published
@@ -11,6 +12,41 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.storage.together import Meter
+
+
+class Phase(Enum):
+    """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race, before the next
+    attempt's BASE_READ. Tests stop, interleave or kill a writer exactly at such a point."""
+
+    BATCH_STARTED = "batch-started"
+    JUDGED = "judged"
+    WRITTEN = "written"
+    BASE_READ = "base-read"
+    CHECKED = "checked"
+    JOURNALED = "journaled"
+    STAGED = "staged"
+    PUBLISHED = "published"
+    DISCARDED = "discarded"
+    CONFIRMED = "confirmed"
+    HINTED = "hinted"
+    FINISHED = "finished"
+
+
+@runtime_checkable
+class BatchObserver(Protocol):
+    """Called at each point, in the working thread. `identifier` is the batch's commit identifier."""
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        """May block, raise or kill the process."""
+
+
+class _NoObserver:
+    def reached(self, phase: Phase, identifier: int) -> None:
+        return None
+
+
+NO_OBSERVER: BatchObserver = _NoObserver()
+"""The observer of production: does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

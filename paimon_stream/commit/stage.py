@@ -21,7 +21,7 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snap
 from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
-from paimon_stream.storage.bundle import Bundle
+from paimon_stream.storage.base import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
 from paimon_stream.table.manifest_merge import ManifestJoiner, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream import options as opt
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
 from paimon_stream.extras import require
 from paimon_stream.runtime import system

@@ -1,19 +1,25 @@
 """The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used. The
-outage of a store that has answered once (the driver, for executors) is waited for, up to `max_outage_millis`."""
+outage of a store that has answered once (the driver, for executors) is waited for, up to `max_outage_millis`. And a
+check that a storage creates files atomically, at the start of a stream and before a process's first commit to a store.
+Some gateways and mounts accept a conditional create and then overwrite the file: two commits could take the same id,
+and one be lost silently (semantics.md R2.3)."""
 
 import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import ConfigError, PaimonStreamError, Unavailable
+from paimon_stream.errors import ConfigError, NotAtomic, PaimonStreamError, StorageError, Unavailable
 from paimon_stream.extras import require
 from paimon_stream.options import STORE_MAX_OUTAGE
-from paimon_stream.runtime import Runtime
+from paimon_stream.runtime import IdSource, Runtime
 from paimon_stream.storage import store_errors
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.branch import is_served, whole_of
 from paimon_stream.storage.store_open import StoreSettings, open_store
 
 T = TypeVar("T")
@@ -178,3 +184,53 @@ def is_right(settings: StoreSettings) -> bool:
 def trust(settings: StoreSettings) -> None:
     """Takes another process's word that the store is right. Opens nothing."""
     _RIGHT.add(shared_settings(settings))
+
+
+_CONTENTS: Final = (b"first", b"second")
+_PROBES: Final = 5
+"""In a store that has answered this process before. Each waits until the store answers."""
+
+
+def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
+    """Creates a new file in the folder twice, and removes it. The second create must change nothing and report that;
+    else `NotAtomic` is raised. In a store, each process does so once for a bucket. A dot hides the file. If the store
+    fails for a moment, the check is made again. Also raises what the storage raises if it cannot write."""
+    client = _client(storage)
+    if (client is not None and client.atomic) or is_served(storage):
+        return
+    for left in reversed(range(_PROBES)):
+        try:
+            _probe(storage, f"{folder}/.probe-{ids.uuid()}" if folder else f".probe-{ids.uuid()}")
+            break
+        except Unavailable:  # the effect of a create is unknown, so only another name shows anything
+            if not left or client is None or not client.right:
+                raise
+    if client is not None:
+        client.atomic = True
+
+
+def _probe(storage: Storage, path: str) -> None:
+    results = []
+    try:
+        results = [storage.put_if_absent(path, data) for data in _CONTENTS]
+        kept = storage.read(path)
+    finally:
+        with suppress(StorageError):  # a hidden file that is left behind is never read
+            storage.delete(path)
+    if results != [PutResult.CREATED, PutResult.EXISTS] or kept != _CONTENTS[0]:
+        harm = f"{path} could be created twice, so two commits could overwrite each other. Use a storage that can."
+        trust = "a PaimonSink with the option paimon-stream.commit.guard=trust may write it"
+        cure = f"If nobody else ever writes this table, {trust}."
+        text = f"{storage.location} does not create files atomically: {harm} {cure}"
+        raise NotAtomic(text, path=path, location=storage.location)
+
+
+def is_unproven(storage: Storage) -> bool:
+    """Whether this is a store that this process has not probed yet. Streams probe a disk, too."""
+    client = _client(storage)
+    return client is not None and not client.atomic and not is_served(storage)
+
+
+def _client(storage: Storage) -> Client | None:
+    settings = getattr(whole_of(storage), "settings", None)
+    return client_of(settings) if isinstance(settings, StoreSettings) else None

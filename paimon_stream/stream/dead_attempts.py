@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from paimon_stream.commit.plan import collect
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import Layout, id_in_name
 from paimon_stream.table.lineage import published_after
 from paimon_stream.table.live import live_files

@@ -11,7 +11,6 @@ from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
@@ -19,7 +18,7 @@ from paimon_stream.stream.claims import Claims, WriterIdentity, duplicate_writer
 from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import is_replaced, newest_of, published_after
 from paimon_stream.table.message_files import data_files

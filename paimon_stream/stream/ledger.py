@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef, is_ours
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 

@@ -9,12 +9,11 @@ from paimon_stream.commit.lost import lost_entries
 from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import BatchSummary, WriterIdentity, registered_writers
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore

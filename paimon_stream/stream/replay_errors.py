@@ -6,10 +6,10 @@ from typing import Any
 from paimon_stream import errors
 from paimon_stream.commit.lost import LostFacts, lost_facts
 from paimon_stream.commit.refusals import Refusals
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
 class ReplayErrors(Refusals):

@@ -11,22 +11,19 @@ from typing import cast
 from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.lost import guard_stream
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.plan import Base, Changes
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
-from paimon_stream.storage.bundle import HeldOutputs
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.base import HeldOutputs, Storage
+from paimon_stream.storage.store_client import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity, previous_commit
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
@@ -35,7 +32,7 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files, remove_files

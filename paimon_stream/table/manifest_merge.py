@@ -14,8 +14,7 @@ from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMe
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_FULL_COMPACTION_SIZE, MANIFEST_MERGE_MIN_COUNT, MANIFEST_TARGET_SIZE, Options
-from paimon_stream.storage.base import Storage, read_if_there
-from paimon_stream.storage.bundle import FileSink
+from paimon_stream.storage.base import FileSink, Storage, read_if_there
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.live import merge_entries

@@ -17,8 +17,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
-from paimon_stream.storage.base import Storage
-from paimon_stream.storage.bundle import FileSink
+from paimon_stream.storage.base import FileSink, Storage
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.partition_spec import PartitionFilter

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
 from paimon_stream.format.avro_file import blocks_of
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -28,7 +27,7 @@ from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table import layout
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Outcome, Published, Superseded
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench

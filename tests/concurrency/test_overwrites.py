@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.snapshot_json import CommitKind

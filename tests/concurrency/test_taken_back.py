@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench

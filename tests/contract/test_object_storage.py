@@ -20,7 +20,7 @@ from paimon_stream.errors import InvalidOption, MissingExtra, NotAtomic, Permiss
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.store_client import probe_atomic_create
 from tests.kits.seeds import MANY, examples
 from tests.kits.store_streams import RowStream
 from tests.kits.stores import SECRETS, StoreServer, WaitingClock, opened

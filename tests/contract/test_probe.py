@@ -10,7 +10,7 @@ from paimon_stream.errors import NotAtomic, PermissionDenied, Unavailable
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.store_client import probe_atomic_create
 from tests.kits.faults import Fault, FaultyStorage, Moment
 
 

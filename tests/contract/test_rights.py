@@ -15,7 +15,7 @@ from paimon_stream.maintenance.tags import create_tag, delete_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.store_client import probe_atomic_create
 from tests.kits.commits import Bench
 from tests.kits.stores import StoreServer
 from tests.kits.streams import Stream

@@ -13,10 +13,9 @@ import pytest
 
 from paimon_stream.errors import AlreadyExists, CorruptMetadata, InvalidOption, NotFound, StorageError
 from paimon_stream.runtime import simulated, system
-from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.base import Bundle, PutResult, Storage
 from paimon_stream.storage.branch import BranchStorage
-from paimon_stream.storage.bundle import Bundle
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.store_client import probe_atomic_create
 
 THREADS = 8
 ESCAPES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b", "a\ud800b"]

@@ -16,7 +16,7 @@ from paimon_stream.errors import Unavailable
 from paimon_stream.runtime import SimulatedClock, system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.store_client import probe_atomic_create
 from tests.kits.stores import Outage, StoreServer, opened
 from tests.servers.fault_proxy import FaultProxy, Rule
 

@@ -29,7 +29,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from paimon_stream import PaimonSink
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 
 
 def die() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from paimon_stream.commit.committer import Nothing, Published, Superseded
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.format.commit_message import CommitMessage

@@ -12,8 +12,7 @@ from typing import Any, Final
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.storage.base import Storage

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from paimon_stream.commit.committer import Nothing, Published, Superseded
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.request import ChangeSource
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError

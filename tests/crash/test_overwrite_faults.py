@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.observer import NO_OBSERVER, Phase
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import NO_OBSERVER, CommitReport, Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage

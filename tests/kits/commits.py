@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import plan_overwrite
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (

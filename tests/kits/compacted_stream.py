@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream import PaimonTable
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 
 from paimon_stream import errors
 from paimon_stream.api.doctor import examine
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse

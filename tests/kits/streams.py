@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonSink
 from paimon_stream._version import __version__
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.storage.memory import MemoryStorage
 from tests.persisted import archive, values
 from tests.persisted.queries import start

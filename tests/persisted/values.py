@@ -11,12 +11,11 @@ from typing import Final
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileSource, SimpleStats
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 
 MILLIS: Final = 1_700_000_000_000
 BASE: Final = SnapshotRef(id=4, nonce="manifest-list-6f1c4c2e-6a1d-4b8e-9a27-0c5c1f0c9d11-1")

@@ -23,7 +23,6 @@ from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, compressor, en
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.index_manifest import decode_index_manifest
-from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.manifest_avro import (
     INDEX_MANIFEST_SCHEMA,
@@ -42,7 +41,7 @@ from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.orc_footer import OrcFooter, plain_bytes
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import data_file
 

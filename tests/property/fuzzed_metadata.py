@@ -33,7 +33,6 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS, decode_index_manifest, encode_index_manifest
-from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.json_text import encode_checksummed, parse_json
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
 from paimon_stream.format.snapshot_json import Marks, decode_snapshot, encode_snapshot
@@ -48,7 +47,7 @@ from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, previous_of, registered_writers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.schema import SchemaStore

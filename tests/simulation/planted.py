@@ -11,8 +11,7 @@ from paimon_stream.api import doctor
 from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
-from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.bundle import Bundle
+from paimon_stream.storage.base import Bundle, PutResult
 from paimon_stream.stream import dead_attempts, evidence, ledger, recommit, writer
 from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh

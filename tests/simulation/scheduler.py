@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.runtime import Runtime
 from tests.kits.faults import Killed
 from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.journal import JournalEntry, decode_journal_entry
 from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS
 from tests.simulation.actors.base import Actor

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonTable
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from tests.kits.kinds import faults
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions
 
 from paimon_stream import PaimonTable, errors
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_cache import MAX_SEQUENCE
 from tests.kits.keyed import COLUMNS as CHANGED
 from tests.kits.keyed import ENGINES, some_changes

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, functions
 
 from paimon_stream import errors
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from tests.kits import waiting as kit
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged

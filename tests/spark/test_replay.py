@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import errors
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from tests.kits.spark_jobs import Job, copy_folder, forget
 from tests.spark.test_sink import seen_by_user
 

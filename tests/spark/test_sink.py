@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, functions
 
 from paimon_stream import CommitReport, PaimonSink, errors
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.spark_jobs import Job
 

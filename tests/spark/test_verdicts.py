@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from tests.kits.spark_audit import (
     At,
     SecondDriver,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from paimon_stream.api.doctor import Diagnosis
-from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import (
     CheckpointReset,

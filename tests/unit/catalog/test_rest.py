@@ -22,7 +22,7 @@ pytest.importorskip("urllib3")
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
 from paimon_stream.catalogs.rest import RestClient
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage

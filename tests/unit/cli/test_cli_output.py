@@ -30,8 +30,7 @@ from click.testing import CliRunner, Result
 from paimon_stream import PaimonTable
 from paimon_stream.cli.app import cli
 from paimon_stream.cli.output import Column, Listing, choose, json_of, listing_lines, pair_lines, sentence_lines
-from paimon_stream.cli.partition import partition_of, partition_text
-from paimon_stream.cli.text import COMMAND_OF, in_commands
+from paimon_stream.cli.text import COMMAND_OF, in_commands, partition_of, partition_text
 from paimon_stream.errors import InvalidData
 from tests.kits.tables import append
 

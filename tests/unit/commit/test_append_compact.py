@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from paimon_stream.commit.committer import Nothing, Outcome, Published, Superseded
-from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import Fixed
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SharedCheckpoint, TableRolledBack

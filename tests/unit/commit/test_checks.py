@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published
-from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.plan import Changes, collect
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import Fixed
 from paimon_stream.errors import (
     BucketCountChanged,

@@ -9,7 +9,7 @@ import pytest
 
 from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.committer import Nothing, Outcome, Published
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
     BucketCountChanged,
     CommitContended,

@@ -16,7 +16,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import IndexFileMeta
-from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
+from paimon_stream.table.journal import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.table.message_files import check_messages
 from tests.kits.commits import data_file
 from tests.kits.names import EVIL_NAMES, IN_UTF8, Disk

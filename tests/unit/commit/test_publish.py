@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published, Superseded
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
     CommitContended,
     CommitUnknown,

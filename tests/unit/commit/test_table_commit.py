@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from paimon_stream._version import __version__
-from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CommitLost,
@@ -24,13 +23,12 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.entries import IndexFileMeta
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import Options
 from paimon_stream.storage.base import MOST_BYTES
 from paimon_stream.stream.writable import check_writable
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench, data_file

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.api.doctor import Diagnosis, examine
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage

@@ -14,7 +14,6 @@ import pytest
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.expire import (
     ExpireReport,
@@ -31,7 +30,7 @@ from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench

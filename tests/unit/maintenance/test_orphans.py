@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CommitContended,
@@ -24,14 +24,13 @@ from paimon_stream.errors import (
     PermissionDenied,
 )
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.orphans import LEAST_AGE, OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, JournalEntry
 from tests.kits.commits import Bench, data_file
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.races import Meanwhile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.errors import Unavailable
-from paimon_stream.storage.bundle import HeldOutputs
+from paimon_stream.storage.base import HeldOutputs
 from paimon_stream.storage.memory import MemoryStorage
 from tests.kits.faults import Fault, FaultyStorage, Moment
 

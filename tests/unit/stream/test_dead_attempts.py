@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
+from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.message_files import data_files, written_files
 from tests.kits.commits import Bench
 from tests.kits.faults import Killed

@@ -13,7 +13,7 @@ import pytest
 
 from paimon_stream.api import batch_write
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import IndexConflict, UnsupportedFeature
 from paimon_stream.maintenance import rebuild_index
 from paimon_stream.options import BUCKET, Options

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.errors import CorruptMetadata, DuplicateWriter, UnknownVersion
-from paimon_stream.format.journal_entry import PreviousBatch
 from paimon_stream.format.json_text import decode_checksummed, encode_checksummed
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims, WriterIdentity, registered_writers
-from paimon_stream.table.journal import Journal
+from paimon_stream.table.journal import Journal, PreviousBatch
 from paimon_stream.table.layout import user_folder
 from tests.unit.stream.test_ledger import ME, entry
 

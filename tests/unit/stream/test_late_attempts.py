@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import HistoryUnknown, SharedCheckpoint, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag

@@ -22,7 +22,6 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
-from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -39,6 +38,7 @@ from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity
 from paimon_stream.stream.evidence import Memory, judge_next
 from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.snapshots import SnapshotStore
 
 NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)

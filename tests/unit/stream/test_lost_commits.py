@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CheckpointRewound,

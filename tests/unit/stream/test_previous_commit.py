@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.api.inspection import History
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import previous_commit, previous_of
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import CommitLost, TableReplaced, TableRolledBack
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type

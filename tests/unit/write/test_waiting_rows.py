@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import BadRowKind, InvalidOption
 from paimon_stream.format.avro_file import blocks_of
