@@ -10,7 +10,7 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, previous_of
+from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, previous_of, registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 
 State = Literal["unreadable", "stuck", "contended", "silent", "well", "no stream"]
@@ -19,6 +19,9 @@ STATES: Final[tuple[State, ...]] = ("unreadable", "stuck", "contended", "silent"
 
 _LOOKED_AT: Final = 12
 """How many of the newest snapshots are read: those of a stream have compactions and other writers between them."""
+_DEEP: Final = 500
+"""How many are read where a stream is registered, and made none of these."""
+_BURIED: Final = "A stream is registered, and made none of the newest snapshots: it has stopped, or has no rows."
 _LEAST_MILLIS: Final = 300_000
 _MANY: Final = 5
 
@@ -60,7 +63,7 @@ class StreamWatch:
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self._storage, self._options, self._store = storage, storage_options, SnapshotStore(storage)
-        self._known: dict[int, Snapshot] = {}
+        self._known, self._depth = dict[int, Snapshot](), _LOOKED_AT
 
     def look(self, now_millis: int) -> StreamState:
         """The state now. Raises no error of this package: a table that cannot be read is in the state `unreadable`."""
@@ -77,11 +80,16 @@ class StreamWatch:
             return StreamState(location=where, state="unreadable", why="There is no table any more.")
         recent = [] if latest is None else self._recent(latest)
         marks = [(one, Marks.of(own_properties(one))) for one in recent]
-        query_id = next((mark.query_id for _, mark in marks if mark.query_id is not None), None)
-        own = [(one, mark) for one, mark in marks if mark.query_id == query_id is not None]
+        streams = [(one.commit_user, mark.query_id) for one, mark in marks if mark.query_id or mark.run_id]
+        own = [(one, mark) for one, mark in marks if [(one.commit_user, mark.query_id)] == streams[:1]]
         with_rows = [one for one, _ in own if BatchSummary.of(own_properties(one)).rows is not None]
         if not own or not with_rows:
+            if latest and self._depth == _LOOKED_AT and registered_writers(self._storage):
+                self._depth = _DEEP
+                return self._look(now)
             snapshot, millis = (None, None) if latest is None else (latest.id, latest.time_millis)
+            if latest and self._depth == _DEEP:
+                return StreamState(location=where, state="silent", why=_BURIED, snapshot=snapshot, last_millis=millis)
             return StreamState(location=where, state="no stream", snapshot=snapshot, last_millis=millis)
         newest, mark = own[0]
         gaps = sorted(late.time_millis - early.time_millis for late, early in pairwise(with_rows))
@@ -107,14 +115,12 @@ class StreamWatch:
 
     def _recent(self, latest: Snapshot) -> list[Snapshot]:
         """The newest snapshots, the newest first, down to the first that is missing."""
-        if self._known.get(latest.id) != latest and latest.id - 1 not in self._known:
-            self._known = {}  # a first look, or a rollback
-        found: dict[int, Snapshot] = {latest.id: latest}
-        for one in range(latest.id - 1, max(latest.id - _LOOKED_AT, 0), -1):
-            snapshot = self._known.get(one) or self._store.find(one)
+        found, same = {int(latest.id): latest}, self._known.get(latest.id) == latest
+        for one in range(latest.id - 1, max(latest.id - self._depth, 0), -1):
+            snapshot = (same and self._known.get(one)) or self._store.find(one)
             if snapshot is None:
                 break
-            found[one] = snapshot
+            found[one], same = snapshot, same or self._known.get(one) == snapshot  # below, nothing was rolled back
         self._known = found
         return list(found.values())
 

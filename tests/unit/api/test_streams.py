@@ -18,7 +18,7 @@ from tests.kits.streams import Stream
 MINUTE = 60_000
 
 
-def stream_of(batches: int, *, every: int = MINUTE, **given: str) -> Stream:
+def stream_of(batches: int, *, every: int = MINUTE, **given: str | None) -> Stream:
     stream = Stream(Bench(), **given)  # type: ignore[arg-type]
     for _ in range(batches):
         stream.batch(rows=10)
@@ -112,6 +112,46 @@ def test_after_a_rollback_the_earlier_batch_is_shown() -> None:
     assert look().batch == 3
     rollback_to(stream.bench.table, 2, runtime=stream.bench.runtime)
     assert look().batch == 1
+
+
+def test_after_a_rollback_nothing_is_remembered_of_what_it_removed() -> None:
+    stream = stream_of(6)
+    look, bench = looking(stream), stream.bench
+    assert look().batch == 5
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    for number in range(6):
+        request = bench.request(number, [bench.message(f"other-{number}", rows=1)], user="other")
+        bench.committer().commit(request)
+    assert (look().batch, look().snapshot) == (0, 1)
+
+
+def test_two_sinks_of_one_query_are_two_streams() -> None:
+    bench = Bench()
+    streams = [Stream(bench, user=user) for user in ("me_a", "me_b")]
+    for _ in range(6):
+        for stream in streams:
+            stream.batch(rows=10)
+            bench.clock.advance(500)
+        bench.clock.advance(60 * MINUTE)
+    found = StreamWatch(bench.storage).look(bench.clock.now_millis() - 50 * MINUTE)
+    assert (found.state, found.interval, found.user) == ("well", 60 * MINUTE + 1000, "me_b")
+
+
+def test_a_stream_without_a_query_id_is_a_stream() -> None:
+    stream = stream_of(3, query_id=None, checkpoint=None)
+    assert (looking(stream)().state, looking(stream)().batch) == ("well", 2)
+
+
+@pytest.mark.parametrize(("others", "batch"), [(13, 1), (600, None)])
+def test_a_stream_below_many_snapshots_of_others_is_silent(others: int, batch: int | None) -> None:
+    stream = stream_of(2)
+    look, bench = looking(stream), stream.bench
+    committer = bench.committer()
+    for number in range(others):
+        committer.commit(bench.request(number, [bench.message(f"other-{number}", rows=1)], user="other"))
+    assert (look().state, look().batch) == ("silent" if batch is None else "well", batch)
+    bench.clock.advance(10 * MINUTE)
+    assert (look().state, look().batch) == ("silent", batch)
 
 
 def test_a_look_reads_what_is_new_and_little_else() -> None:
