@@ -1,7 +1,7 @@
 """Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md §8).
 
 In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of buckets and
-partitions are searched (`searched_folders.py`). docs/architecture.md (How orphans are removed) says why no file is
+partitions are searched (`verify_files.py`). docs/architecture.md (How orphans are removed) says why no file is
 removed that may still become part of the table."""
 
 import logging

@@ -38,7 +38,9 @@ from paimon_stream.table.table import Table
 
 
 def check_newest(table: Table, sample: int, found: Findings) -> None:
-    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `StorageError`."""
+    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`, `StorageError`."""
+    for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
+        table.options.value(option)  # a wrong value is no reason to check less
     checks: tuple[Callable[..., None], ...] = (_check_levels, partial(_check_live_keys, sample=sample), _check_row_ids)
     for check in checks:
         with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):  # others report it

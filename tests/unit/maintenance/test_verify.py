@@ -23,6 +23,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encod
 from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.maintenance.verify import verify
+from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
@@ -496,6 +497,14 @@ def test_a_snapshot_that_cannot_be_read_makes_the_next_no_bad_merge() -> None:
 def test_a_negative_sample_is_refused() -> None:
     with pytest.raises(InvalidOption, match="sample is -1"):
         look(grown().bench.table, sample=-1)
+
+
+@pytest.mark.parametrize("key", ["deletion-vectors.enabled", "data-evolution.enabled", "row-tracking.enabled"])
+def test_an_option_that_says_what_is_checked_is_not_passed_over(key: str) -> None:
+    bench = grown().bench
+    table = replace(bench.table, options=Options({key: "perhaps"}, location="t"))
+    with pytest.raises(InvalidOption, match=f"'{key}' is 'perhaps'"):
+        look(table)
 
 
 def test_index_files_are_looked_for_where_the_table_has_them() -> None:
