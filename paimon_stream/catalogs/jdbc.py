@@ -205,7 +205,9 @@ def ask(options: Mapping[str, str], *statements: str, then: Any = list, **values
     shown = shown_location(given.get("uri", "").removeprefix("jdbc:"))
     sql, kind = require("sqlalchemy", "jdbc", f"The catalog in {shown}"), errors.StorageError
     try:
-        engine, age = _engine(os.getpid(), tuple(sorted(given.items())))
+        clock = system().clock  # the database keeps local times, and Java's sessions have the zone of its machine
+        away = round((clock.local_millis() - clock.now_millis()) / 60_000)  # another one in summer than in winter
+        engine, age = _engine(os.getpid(), away, tuple(sorted(given.items())))
         kind, values["key"] = errors.Unavailable, given.get("catalog-key", "jdbc")
         with engine.begin() as rows:
             found = [rows.execute(sql.text(one.replace("{age}", age)), values) for one in statements][-1]
@@ -224,13 +226,16 @@ def ask(options: Mapping[str, str], *statements: str, then: Any = list, **values
 
 
 @lru_cache(maxsize=64)
-def _engine(pid: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The connections of a process to a database that has the catalog's tables, and the age of a lock in its SQL."""
+def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """The connections of a process to a database that has the catalog's tables, and the age of a lock in its SQL.
+    `away` are the minutes from UTC to local time."""
     uri = dict(options).get("uri", "")
     found, shown = _URI.fullmatch(uri), shown_location(uri.removeprefix("jdbc:"))
     if found is None or found[1] not in _KINDS:
-        text = f"Option 'uri' is {shown!r}. Give jdbc:postgresql://host/database, jdbc:mysql://… or jdbc:sqlite:/path."
-        raise errors.InvalidOption(text, option="uri")
+        text = "Give jdbc:postgresql://host/database, jdbc:mysql://… or jdbc:sqlite:/path."
+        raise errors.InvalidOption(
+            f"Option 'uri' has another form, and is not shown, as it may hold a password. {text}", option="uri"
+        )
     kind, host, port, name, query = found.groups()
     driver, dialect, age = _KINDS[kind]
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
@@ -238,8 +243,6 @@ def _engine(pid: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     given = dict(parse_qsl(query or "")) | {key[5:]: value for key, value in options if key.startswith("jdbc.")}
     given, more = {key.lower(): value for key, value in given.items()}, {}
     if kind == "postgresql":
-        clock = system().clock  # the database keeps local times, and Java's sessions have the zone of its machine
-        away = round((clock.local_millis() - clock.now_millis()) / 60_000)
         zone = f"-c TimeZone=UTC{'+-'[away >= 0]}{abs(away) // 60}:{abs(away) % 60:02}"
         more = {key: given.pop(key) for key in ("sslmode", "sslrootcert", "sslcert", "sslkey") if key in given}
         more["client_encoding"] = "utf8"
@@ -250,8 +253,12 @@ def _engine(pid: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     login = {"username": given.get("user"), "password": given.get("password")} if kind != "sqlite" else {}
     url = sql.URL.create(dialect, host=host, port=port and int(port), database=unquote(name), **login)
     engine = sql.create_engine(url, connect_args=more, hide_parameters=True, pool_pre_ping=True)
-    missing = [one for one in _TABLES if not sql.inspect(engine).has_table(one)]
-    with engine.begin() as rows:
-        for one in missing:
-            rows.execute(sql.text(f"CREATE TABLE {one} ({_TABLES[one]})"))
+    for one in _TABLES:
+        try:
+            if not sql.inspect(engine).has_table(one):
+                with engine.begin() as rows:
+                    rows.execute(sql.text(f"CREATE TABLE {one} ({_TABLES[one]})"))
+        except sql.exc.SQLAlchemyError:  # maybe another process has just made it
+            if not sql.inspect(engine).has_table(one):
+                raise
     return engine, age

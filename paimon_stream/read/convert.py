@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import PLACES, FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.errors import PLACES, FormatError, IncompatibleSchema, InvalidData, UnsupportedFeature
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
@@ -53,9 +53,16 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
         yield Chunk(min(batch_rows, rows - start), MappingProxyType({}), normalize)
 
 
-def check_evolution(column: str, source: DataType, target: DataType) -> None:
-    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the message."""
+def check_evolution(column: str, source: DataType, target: DataType, later: bool = False) -> None:
+    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`, and `IncompatibleSchema` if `later`
+    says that `source` came after it: values may not fit. `column` is for the message."""
     old, new = source.root, target.root
+    if later and not source.is_nested and source.with_nullable(target.nullable) != target:
+        raise IncompatibleSchema(
+            f"Column {column!r} is {source} in files of the table, and was {target} when the table was loaded. Load "
+            "the table again, and restart a query that reads it.",
+            column=column,
+        )
     if old is not new and not any(old in some and new in others for some, others in _CASTS):
         text = (
             f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
@@ -63,11 +70,11 @@ def check_evolution(column: str, source: DataType, target: DataType) -> None:
         )
         raise UnsupportedFeature(text, column=column, type=str(target))
     for before, now in zip(_parameters(source), _parameters(target), strict=True):
-        check_evolution(column, before, now)
+        check_evolution(column, before, now, later)
     for member in target.fields:
         known = _member(source, member.id)
         if known is not None:
-            check_evolution(f"{column}.{member.name}", known.type, member.type)
+            check_evolution(f"{column}.{member.name}", known.type, member.type, later)
 
 
 def _parameters(type_: DataType) -> list[DataType]:

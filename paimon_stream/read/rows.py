@@ -278,7 +278,7 @@ class _Reader:
         own = SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN
         sources = {one.id: one for one in (*written.fields, *own) if one.id in wanted}
         for id_, one in sources.items():
-            check_evolution(wanted[id_].name, one.type, wanted[id_].type)
+            check_evolution(wanted[id_].name, one.type, wanted[id_].type, written.id > self._scan.schema.id)
         return sources
 
     def _chunks(

@@ -26,6 +26,7 @@ from paimon_stream.options.option import Option, one_of, positive, switch, text
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.spark.datasource_read import NOW, ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
+from paimon_stream.table.lineage import rolled_back
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
@@ -93,7 +94,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         last = min(last, after + getattr(limit, "max_files", last + 1))
         if newest is not None and last != newest.id:
             newest = self._store.find(last)
-        return {"snapshot": last, "nonce": "" if newest is None else newest.nonce}
+        found: Offset = {"snapshot": last, "nonce": ""}
+        if newest is not None:
+            found |= {"nonce": newest.nonce, "rows": newest.total_record_count}
+        if limits is not None and start == _BEFORE:  # so a first batch that is run again begins where it began
+            return {**found, "first": [after, whole]}
+        return start if (start["snapshot"], start["nonce"]) == (last, found["nonce"]) else found
 
     def getDefaultReadLimit(self) -> Any:
         """The most snapshots, in the words that Spark has."""
@@ -108,9 +114,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         """The splits of what is after one offset, up to another."""
         last, table, splits, partition = end["snapshot"], self._table, [], self._of.asked.get("partition")
         after, whole = self._first(last, start) if start != end else (last, None)
+        after, whole = (start == _BEFORE and end.get("first")) or (after, whole)
         for one in (start, end):
-            found = self._store.find(one["snapshot"]) if one["nonce"] else None
-            if after > last or (found is not None and found.nonce != one["nonce"]):
+            if after > last or self._lost(one):
                 raise TableRolledBack(
                     f"was rolled back or created anew: snapshot {one['snapshot']} is not the one that this stream "
                     "knows. Start with a new checkpoint, and choose by scan.mode what it reads.",
@@ -151,6 +157,16 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         """Moves the consumer on, once a batch has taken effect."""
         if self._consumer and end != _BEFORE:
             write_consumer(self._table.storage, self._consumer, end["snapshot"] + 1)
+
+    def _lost(self, at: Offset) -> bool:
+        """Whether the snapshot of an offset is no part of the table. If it has expired, this package's rollbacks left a
+        note of it, and after others the next snapshot was built on other rows."""
+        found = self._store.find(at["snapshot"]) if at["nonce"] else None
+        if found is not None or not at["nonce"]:
+            return found is not None and found.nonce != at["nonce"]
+        following = self._store.find(at["snapshot"] + 1)
+        rows = None if following is None else following.total_record_count - following.delta_record_count
+        return at.get("rows", rows) != rows is not None or at["nonce"] in rolled_back(self._table.storage)
 
     def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
         """After which snapshot a batch begins, and which one it reads whole before; by Paimon's rules."""

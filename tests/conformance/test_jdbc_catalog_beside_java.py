@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
+from paimon_stream.catalogs import jdbc
 from paimon_stream.catalogs.jdbc import LockedStorage
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.uri import open_folder
@@ -85,6 +87,19 @@ def ask(options: dict[str, str], statement: str) -> list[Any]:
         connection.execute("SET client_encoding TO utf8")
         found = connection.execute(statement)
         return found.fetchall() if found.description else []
+
+
+@pytest.mark.parametrize("options", ["postgresql"], indirect=True)
+def test_the_time_of_a_lock_follows_the_zone_of_the_machine_through_the_year(
+    options: dict[str, str], monkeypatch: Any
+) -> None:
+    for zone, hours in (("<winter>-1", 1), ("<summer>-2", 2), ("<winter>-1", 1)):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        [(found,)] = jdbc.ask(options, "SELECT EXTRACT(TIMEZONE_HOUR FROM NOW())")
+        assert found == hours
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize(

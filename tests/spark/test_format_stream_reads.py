@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from paimon_stream import PaimonTable, SchemaChange, catalog, register
-from paimon_stream.errors import InvalidOption, NotFound, TableRolledBack, UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, TableRolledBack, UnsupportedFeature
 from paimon_stream.maintenance.expire import consumers
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource_read import schema_of
@@ -220,6 +221,20 @@ def test_a_stream_keeps_its_columns_when_those_of_the_table_change(tmp_path: Pat
     ]
 
 
+def test_a_stream_ends_when_values_may_not_fit_its_columns_any_more(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), [("id", "INT"), ("day", "STRING")])
+    table.append(pa.table({"id": pa.array([1], pa.int32()), "day": ["d1"]}))
+    stream = Stream(table)
+    assert stream.ids() == [1]
+    start = stream.at
+    change_schema(table, SchemaChange.update_column_type("id", "BIGINT"))
+    PaimonTable.load(table.location).append(pa.table({"id": [2**40], "day": ["d1"]}))
+    with pytest.raises(IncompatibleSchema, match="'id' is BIGINT in files.* restart a query"):
+        stream.next()
+    again = Stream(table)
+    assert again.between(start, again.reader.latestOffset(start)) == [{"id": 2**40, "day": "d1"}]
+
+
 # -- what it may lose -----------------------------------------------------------------------------
 
 
@@ -290,6 +305,45 @@ def test_a_table_that_was_rolled_back_ends_the_stream(tmp_path: Path) -> None:
     add(table, 5)
     with pytest.raises(TableRolledBack, match="snapshot 3 is not the one"):
         late.next()
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_rollback_ends_the_stream_also_when_what_it_had_read_has_expired(noted: bool, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for one in range(1, 6):
+        add(table, one)
+    stream = Stream(table, consumer_id="me")
+    assert stream.ids() == [1, 2, 3, 4, 5]
+    stream.reader.commit(stream.at)
+    table.rollback_to(3)
+    if noted:
+        add(table, 4)  # snapshot 5 has as many rows as before
+    else:  # as after a rollback of another engine
+        next(Path(table.location).rglob("rolled-back.json")).unlink()
+        add(table, 4, 5)
+    for one in (6, 7, 8):
+        add(table, one)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    assert table.snapshots()[0].id == 6  # the consumer keeps what it has not read
+    with pytest.raises(TableRolledBack, match="snapshot 5 is not the one"):
+        stream.next()
+
+
+@pytest.mark.skipif(not WITH_LIMITS, reason="before 4.2 Spark does not say where a batch begins")
+def test_a_first_batch_that_is_run_again_begins_where_it_began(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for one in (1, 2, 3):
+        add(table, one)
+    killed = Stream(table, consumer_id="me")
+    start, end = killed.at, json.loads(json.dumps(killed.reader.latestOffset(killed.at)))
+    other = Stream(table, consumer_id="me")
+    assert other.ids() == [1, 2, 3]
+    other.reader.commit(other.at)
+    again = Stream(table, consumer_id="me", **{"scan.mode": "latest"})
+    assert sorted(row["id"] for row in again.between(start, end)) == [1, 2, 3]
+    assert again.reader.latestOffset(end) == end
+    add(table, 4)
+    assert [row["id"] for row in again.between(end, again.reader.latestOffset(end))] == [4]
 
 
 PLAIN = {"changelog-producer": "none", "bucket": "1"}

@@ -191,6 +191,26 @@ def test_options_of_tables_become_rows_only_if_they_shall(tmp_path: Path) -> Non
     assert shop.rows("paimon_table_properties") == []
 
 
+def test_two_processes_may_make_the_tables_of_the_database_at_once(tmp_path: Path) -> None:
+    import sqlalchemy
+
+    shop, made = Shop(tmp_path), list[str]()
+
+    def other(*given: Any) -> None:
+        statement = given[2]
+        if statement.startswith("CREATE TABLE") and statement not in made:
+            made.append(statement)
+            shop.ask(statement)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", other)
+    try:
+        shop.catalog.create_database("db")
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", other)
+    assert len(made) == len(TABLES)
+    assert shop.catalog.list_databases() == ["db"]
+
+
 # -- the lock ---------------------------------------------------------------------------------------------
 
 
@@ -366,7 +386,7 @@ def test_a_broken_database_is_not_a_held_lock(shop: Shop) -> None:
     [
         "",
         "sqlite:/x.db",
-        "jdbc:oracle:thin:@host:1521/x",
+        "jdbc:oracle:thin:user/" + SECRET + "@host:1521/x",
         "jdbc:postgresql://user:" + SECRET + "@host/db",
         "jdbc:sqlite:",
     ],

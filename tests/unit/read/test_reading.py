@@ -65,6 +65,22 @@ def test_a_table_without_snapshots_has_its_columns_and_no_rows(tmp_path: Path) -
     assert list(table.to_batches()) == []
 
 
+def test_values_that_may_not_fit_the_columns_of_a_table_loaded_before_are_never_cut(tmp_path: Path) -> None:
+    columns = [("n", "INT"), ("nested", "ROW<x INT>"), ("text", "VARCHAR(3)")]
+    old = PaimonTable.create(str(tmp_path / "t"), columns)
+    alter_table(
+        LocalStorage(old.location),
+        [SchemaChange.update_column_type("n", "BIGINT"), SchemaChange.update_column_type("text", "STRING")],
+    )
+    table = PaimonTable.load(old.location)
+    table.append(pa.table({"n": [2**40], "nested": [{"x": 1}], "text": ["abcdef"]}))
+    for column in ("n", "text"):
+        with pytest.raises(IncompatibleSchema, match=f"Column '{column}' is .* Load the table again"):
+            old.to_arrow(columns=[column])
+    assert old.to_arrow(columns=["nested"]).num_rows == 1
+    assert table.to_arrow(columns=["n", "text"]).to_pylist() == [{"n": 2**40, "text": "abcdef"}]
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_columns_and_partitions_are_chosen(tmp_path: Path, file_format: str) -> None:
     table = filled(tmp_path, {"file.format": file_format})
