@@ -402,9 +402,10 @@ class RestStorage(StorageView):
         try:
             node = self._client.ask("GET", path).get("snapshot")
         except errors.NotFound as gone:
-            if gone.context["resource"] != "SNAPSHOT":
-                raise self._replaced(gone) from None
-            return None
+            if gone.context["resource"] == "SNAPSHOT":
+                return None
+            odd = errors.Unavailable(gone.message, **gone.context)  # a gateway's 404 names no kind
+            raise (self._replaced(gone) if gone.context["resource"] else odd) from None
         node = node.get("snapshot") if version == "LATEST" and isinstance(node, dict) else node
         if not isinstance(node, dict) or not isinstance(node.get("id"), int):
             raise errors.CorruptMetadata(f"The catalog's server shows no snapshot at {path}.", path=path)
