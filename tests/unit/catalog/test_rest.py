@@ -721,3 +721,12 @@ def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixtur
     beside = MemoryStorage(server.root.partition("//")[2])
     found = [beside.read(one.path) for page in beside.list_below("") for one in page]
     assert found and not any(b"never-shown" in one for one in found)
+
+
+@pytest.mark.parametrize("token", ["jwt-" * 200, "a1b-never-shown", ""])
+def test_a_server_that_repeats_the_login_does_not_bring_it_into_messages(server: RestDouble, token: str) -> None:
+    """Neither a token that is longer than what is shown of an answer, nor one that has a header's value in it."""
+    server._serve = lambda *_: (403, {"message": f"no right for {token}"})  # type: ignore[method-assign]
+    with pytest.raises(errors.PermissionDenied, match="no right for") as raised:
+        catalog(server.options(token=token, **{"header.version": "1"})).list_databases()
+    assert "jwt-" not in str(raised.value) and "never-shown" not in str(raised.value)
