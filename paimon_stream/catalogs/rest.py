@@ -112,14 +112,15 @@ class RestClient:
         if 200 <= status < 300 and isinstance(node, dict):
             return node
         message, resource = (node.get("message"), node.get("resourceType")) if isinstance(node, dict) else (node, None)
-        text, kind = str(message or "")[:300], _ERRORS.get(status, errors.Unavailable)
-        for secret in filter(None, self.headers.values()):
-            text = text.replace(secret.removeprefix("Bearer "), "***")
+        text, kind = str(message or ""), _ERRORS.get(status, errors.Unavailable)
+        secrets = {one.removeprefix("Bearer ") for one in self.headers.values()} - {""}
+        for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+            text = text.replace(secret, "***")
         cure = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
         cure = "Look whether it was done, and try again." if kind is errors.Unavailable else cure
         answered, shown = f"answered {status}" if status else "gave no answer", shown_location(self.uri)
         seconds = float(wait) if wait.isdecimal() else 0.0
-        text = f"The catalog's server {shown} {answered} to {verb} {path}: {text}. {cure}"
+        text = f"The catalog's server {shown} {answered} to {verb} {path}: {text[:300]}. {cure}"
         raise kind(text, uri=shown, status=status, resource=resource, wait=seconds)
 
 
@@ -402,9 +403,10 @@ class RestStorage(StorageView):
         try:
             node = self._client.ask("GET", path).get("snapshot")
         except errors.NotFound as gone:
-            if gone.context["resource"] != "SNAPSHOT":
-                raise self._replaced(gone) from None
-            return None
+            if gone.context["resource"] == "SNAPSHOT":
+                return None
+            odd = errors.Unavailable(gone.message, **gone.context)  # a gateway's 404 names no kind
+            raise (self._replaced(gone) if gone.context["resource"] else odd) from None
         node = node.get("snapshot") if version == "LATEST" and isinstance(node, dict) else node
         if not isinstance(node, dict) or not isinstance(node.get("id"), int):
             raise errors.CorruptMetadata(f"The catalog's server shows no snapshot at {path}.", path=path)

@@ -67,7 +67,7 @@ class Publisher:
         """Creates the snapshot's file. `usable` says whether the staging is still young enough to be put again. Raises
         `CommitUnknown` if the outcome stays open, another `StorageError` only if nothing was published."""
         snapshot = staged.snapshot
-        why: StorageError
+        why: errors.PaimonStreamError
         doubted = False
         while True:
             try:
@@ -83,8 +83,8 @@ class Publisher:
                     return Placed(doubted=doubted)
                 try:
                     holder = self._snapshots.raw(snapshot.id)
-                except StorageError as unreadable:
-                    why = unreadable
+                except (StorageError, errors.TableReplaced) as unreadable:  # an earlier put may have made it
+                    why, doubted = unreadable, True
                 else:
                     if self._is_ours(holder, staged):
                         return Placed(doubted=False)  # an earlier put succeeded, but its answer got lost

@@ -11,6 +11,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -458,6 +459,44 @@ def test_a_refusal_after_a_lost_answer_is_no_proof(table: PaimonTable, server: R
     assert files_of(table) > before  # nothing was deleted
 
 
+GATEWAY: Any = (404, "<html>")
+RENAMED: Any = (404, {"resourceType": "TABLE", "resourceName": "t", "message": "gone", "code": 404})
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("answer", [GATEWAY, RENAMED, (401, None)], ids=["gateway", "renamed", "401"])
+@pytest.mark.parametrize("posted", ["done", "lost", "repeated by a proxy"])
+def test_a_look_that_is_refused_after_a_commit_deletes_nothing(
+    table: PaimonTable, server: RestDouble, nth: int, answer: Any, posted: str
+) -> None:
+    """A table that is renamed while an answer is lost is not found, but its snapshots stay."""
+    table.append(ROWS)
+    served, answered, looks = server.table("db.t"), server._answer, itertools.count(1)
+
+    def answering(verb: str, parts: list[str], asked: dict[str, str], body: Any) -> Any:
+        if len(served.seen) == 2 and parts[-2] == "snapshots" and next(looks) in (nth, nth + 1):
+            return answer
+        node = answered(verb, parts, asked, body)
+        return (200, {"success": False}) if posted.startswith("rep") and parts[-1] == "commit" else node
+
+    server._answer = answering  # type: ignore[method-assign]
+    server.faults += ["lose"] * (posted == "lost")
+    with suppress(errors.CommitUnknown):
+        table.append(ROWS)
+    server._answer = answered  # type: ignore[method-assign]
+    assert [one["id"] for one in served.seen] == [1, 2]
+    assert table.to_arrow().num_rows == 2
+
+
+def test_an_answer_that_is_not_the_catalogs_does_not_say_that_the_table_is_gone(
+    table: PaimonTable, server: RestDouble
+) -> None:
+    table.append(ROWS)
+    server._answer = lambda *_: GATEWAY  # type: ignore[method-assign]
+    with pytest.raises(errors.Unavailable, match="404"):
+        table.latest_snapshot()
+
+
 def test_a_table_that_was_created_again_gets_no_commit(
     cat: PaimonCatalog, table: PaimonTable, server: RestDouble
 ) -> None:
@@ -682,3 +721,12 @@ def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixtur
     beside = MemoryStorage(server.root.partition("//")[2])
     found = [beside.read(one.path) for page in beside.list_below("") for one in page]
     assert found and not any(b"never-shown" in one for one in found)
+
+
+@pytest.mark.parametrize("token", ["jwt-" * 200, "a1b-never-shown", ""])
+def test_a_server_that_repeats_the_login_does_not_bring_it_into_messages(server: RestDouble, token: str) -> None:
+    """Neither a token that is longer than what is shown of an answer, nor one that has a header's value in it."""
+    server._serve = lambda *_: (403, {"message": f"no right for {token}"})  # type: ignore[method-assign]
+    with pytest.raises(errors.PermissionDenied, match="no right for") as raised:
+        catalog(server.options(token=token, **{"header.version": "1"})).list_databases()
+    assert "jwt-" not in str(raised.value) and "never-shown" not in str(raised.value)
