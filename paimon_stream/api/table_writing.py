@@ -46,13 +46,8 @@ class TableWriting(LoadedTable):
         `CommitContended`, and `SequenceConflict` if others kept writing to the same buckets of a table with a primary
         key; then nothing is in the table, and the written files are removed. Raises `CommitUnknown` if the rows may be
         in the table. Other errors in Spark's plan are raised as Spark raises them."""
-        table = self._newest(
-            merge_schema=merge_schema,
-            operation_column=operation_column,
-            operation_mapping=operation_mapping,
-            missing_columns=missing_columns,
-        )
-        return append_rows(table, df)
+        operations = {"operation_column": operation_column, "operation_mapping": operation_mapping}
+        return append_rows(self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations), df)
 
     def overwrite(
         self,

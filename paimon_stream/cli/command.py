@@ -155,14 +155,10 @@ def table_command(
             tell = partial(show, as_json=as_json, columns=chosen)
             click.get_current_context().exit(_answered(session, lambda: function(session, **own), tell, debug=debug))
 
+        into, place = ("warehouse", "[WAREHOUSE]") if of_warehouse else ("location", "TABLE")
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
-            click.Argument(
-                ["warehouse" if of_warehouse else "location"],
-                required=not of_warehouse,
-                metavar="[WAREHOUSE]" if of_warehouse else "TABLE",
-                shell_complete=folders,
-            ),
+            click.Argument([into], required=not of_warehouse, metavar=place, shell_complete=folders),
             *params,
             *([_columns_option(columns)] if columns else []),
             *(() if of_warehouse else _OF_TABLES),

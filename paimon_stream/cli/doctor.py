@@ -59,13 +59,9 @@ def doctor(session: Session, user: str | None, names: Texts, sink_option: Texts,
     advice = CompactionAdvice(session)
     parts += ["", f"To compact: {advice.summary()}.", *advice.parts()] if advice.needed else []
     safe = bool(found) and all(one.safe for one in found)
-    return Answer(
-        document=session.document(
-            safe=safe, streams=[_json(one) for one in found], left_behind=left, to_compact=advice.document()
-        ),
-        parts=parts,
-        code=OK if safe else FINDINGS,
-    )
+    judged = {"safe": safe, "streams": [_json(one) for one in found]}
+    document = session.document(**judged, left_behind=left, to_compact=advice.document())
+    return Answer(document=document, parts=parts, code=OK if safe else FINDINGS)
 
 
 def _nobody(session: Session, user: str | None) -> str:

@@ -19,10 +19,8 @@ from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan
 
 _Found = tuple[str, str | None, str | None]
-_TABLES: Final[tuple[Column[_Found], ...]] = (
-    Column("database", itemgetter(0)),
-    Column("table", itemgetter(1)),
-    Column("location", itemgetter(2)),
+_TABLES: Final[tuple[Column[_Found], ...]] = tuple(
+    Column(key, itemgetter(at)) for at, key in enumerate(("database", "table", "location"))
 )
 
 
