@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
-from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.completion import tags
+from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
 from paimon_stream.cli.output import Answer, Column, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches

@@ -6,8 +6,17 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.completion import branches, snapshots_and_tags, tags
+from paimon_stream.cli.command import (
+    COUNT,
+    YES,
+    Session,
+    branches,
+    changed_answer,
+    option,
+    snapshots_and_tags,
+    table_command,
+    tags,
+)
 from paimon_stream.cli.output import Answer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
