@@ -242,13 +242,11 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     return (*found, *sorted(silent, key=lambda one: one.user))
 
 
-def _writer(
-    user: str, query_id: str | None, snapshots: list[Snapshot], registers: Mapping[str, RegisteredWriter]
-) -> Writer:
-    last = snapshots[-1]
-    with_rows = next((one for one in reversed(snapshots) if one.commit_kind is not CommitKind.COMPACT), last)
-    marks = [Marks.of(own_properties(snapshot)) for snapshot in snapshots]
-    batches = {one.commit_identifier for one in snapshots if one.commit_identifier != BATCH_IDENTIFIER}
+def _writer(user: str, query_id: str | None, made: list[Snapshot], registers: Mapping[str, RegisteredWriter]) -> Writer:
+    last = made[-1]
+    with_rows = next((one for one in reversed(made) if one.commit_kind is not CommitKind.COMPACT), last)
+    marks = [Marks.of(own_properties(snapshot)) for snapshot in made]
+    batches = {one.commit_identifier for one in made if one.commit_identifier != BATCH_IDENTIFIER}
     register = registers.get(user)
     return Writer(
         user=user,
@@ -257,7 +255,7 @@ def _writer(
         query_name=marks[-1].query_name,
         registered=register is not None and register.query_id == query_id,
         runs=len({one.run_id for one in marks if one.run_id is not None}),
-        snapshots=len(snapshots),
+        snapshots=len(made),
         batches=len(batches),
         first_batch=min(batches, default=None),
         last_batch=max(batches, default=None),

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
@@ -28,6 +29,7 @@ _NO_PHASES: Final = ("batch", "attempts")
 _MOST_LISTS: Final = 40
 _MOST_GROUPS: Final = 40
 _MOST_ROWS: Final = 100
+_LINES: Final = "lines+markers"
 _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 
@@ -157,6 +159,10 @@ def _named(partition: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in partition.items())
 
 
+def _trace(kind: str, name: str, x: Sequence[object], y: Sequence[object], **more: object) -> dict[str, Any]:
+    return {"type": kind, "name": name, "x": x, "y": y, **more}
+
+
 def _of_streams(entries: History) -> list[HistoryEntry]:
     """The snapshots with the rows of a stream's batch, the oldest first."""
     return [one for one in reversed(entries) if one.batch.rows is not None]
@@ -166,9 +172,7 @@ def _phases(entries: History) -> Section:
     known = [one for one in _of_streams(entries) if one.previous]
     names = list(dict.fromkeys(name for one in known for name in one.previous if name not in _NO_PHASES))
     times = [one.time for one in known]
-    traces = [
-        {"type": "bar", "name": name, "x": times, "y": [one.previous.get(name, 0) for one in known]} for name in names
-    ]
+    traces = [_trace("bar", name, times, [one.previous.get(name, 0) for one in known]) for name in names]
     about = "Milliseconds of each commit by step, at the time of the commit after it, which says so."
     none = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
     return Section(
@@ -185,12 +189,9 @@ def _batches(entries: History) -> Section:
     found, shown = _of_streams(entries), ("rows", "bytes", "files")
     times = [one.time for one in found]
     traces = [
-        {
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": times, "yaxis": f"y{place + 1}",
-            "y": [getattr(one.batch, name) for one in found],
-        }
+        _trace("scatter", name, times, [getattr(one.batch, name) for one in found], mode=_LINES, yaxis=f"y{place + 1}")
         for place, name in enumerate(shown)
-    ]  # fmt: skip
+    ]
     axes = {
         f"yaxis{place + 1}": {"title": {"text": name}, "domain": [0.7 - 0.35 * place, 1 - 0.35 * place]}
         for place, name in enumerate(shown)
@@ -211,7 +212,7 @@ def _batches(entries: History) -> Section:
 def _attempts(entries: History) -> Section:
     known = [one for one in _of_streams(entries) if one.previous]
     rows = [(one.previous.get("batch"), one.time, one.previous.get("attempts", 1)) for one in reversed(known)]
-    bars = {"type": "bar", "name": "attempts", "x": [row[1] for row in rows], "y": [row[2] for row in rows]}
+    bars = _trace("bar", "attempts", [row[1] for row in rows], [row[2] for row in rows])
     lost = sum(row[2] - 1 for row in rows)
     return Section(
         title="Attempts",
@@ -227,13 +228,11 @@ def _writers(entries: History) -> Section:
     grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
     for one in entries:
         grouped[one.marks.query_name or one.user, one.kind].append(one)
-    traces = [
-        {
-            "type": "scatter", "mode": "markers", "name": f"{who[-30:]} {kind}", "x": [one.time for one in made],
-            "y": [who[-30:]] * len(made), "text": [f"snapshot {one.id}" for one in made],
-        }
-        for (who, kind), made in grouped.items()
-    ]  # fmt: skip
+    traces = []
+    for (who, kind), made in grouped.items():
+        name, texts = who[-30:], [f"snapshot {one.id}" for one in made]
+        times = [one.time for one in made]
+        traces.append(_trace("scatter", f"{name} {kind}", times, [name] * len(made), mode="markers", text=texts))
     return Section(
         title="Writers",
         about="Who made which snapshot, and when.",
@@ -253,8 +252,8 @@ def _manifests(table: Table, store: SnapshotStore, entries: History) -> Section:
             rows.append((one.id, one.time, len(metas), sum(meta.file_size for meta in metas)))
     times = [row[1] for row in rows]
     traces = [
-        {"type": "scatter", "mode": "lines+markers", "name": name, "x": times, "y": [row[at] for row in rows], **more}
-        for name, at, more in (("manifests", 2, {}), ("bytes", 3, {"yaxis": "y2"}))
+        _trace("scatter", name, times, [row[at] for row in rows], mode=_LINES, yaxis=axis)
+        for name, at, axis in (("manifests", 2, "y"), ("bytes", 3, "y2"))
     ]
     ids = [one.id for one in entries]
     about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}." if ids else "There are no snapshots."
@@ -299,16 +298,10 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     if not table.schema.primary_keys:
         return Section(title="Files of level 0", about="The table has no primary key, so its files have no levels.")
     depth = Counter((one.partition, one.bucket) for one in live if one.file.level == 0)
-    rows = [
-        (
-            ", ".join(f"{key}={value}" for key, value in partition_by_column(table.layout, partition).items()),
-            bucket,
-            files,
-        )
-        for (partition, bucket), files in depth.most_common()
-    ]
+    found = ((partition_by_column(table.layout, one), bucket, files) for (one, bucket), files in depth.most_common())
+    rows = [(_named(partition), bucket, files) for partition, bucket, files in found]
     names = [f"{partition} {bucket}".strip() for partition, bucket, _ in rows[:_MOST_GROUPS]]
-    bars = {"type": "bar", "x": names, "y": [row[2] for row in rows[:_MOST_GROUPS]]}
+    bars = _trace("bar", "files", names, [row[2] for row in rows[:_MOST_GROUPS]])
     return Section(
         title="Files of level 0",
         about="New files that no compaction has merged yet. Readers merge all of a bucket. The deepest come first.",
@@ -322,14 +315,11 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
 def _amplification(table: Table) -> Section:
     report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
     found = sorted(report.buckets, key=lambda one: one.reads_after - one.reads_before)
-    rows = [
-        (_named(one.partition), one.bucket, one.files, one.bytes, one.reads_before, one.reads_after) for one in found
-    ]
-    names = [f"{row[0]} {row[1]}".strip() for row in rows[:_MOST_GROUPS]]
-    traces = [
-        {"type": "bar", "name": name, "x": names, "y": [row[at] for row in rows[:_MOST_GROUPS]]}
-        for name, at in (("now", 4), ("after a compaction", 5))
-    ]
+    facts = attrgetter("bucket", "files", "bytes", "reads_before", "reads_after")
+    rows = [(_named(one.partition), *facts(one)) for one in found]
+    shown, bars = rows[:_MOST_GROUPS], (("now", 4), ("after a compaction", 5))
+    names = [f"{row[0]} {row[1]}".strip() for row in shown]
+    traces = [_trace("bar", name, names, [row[at] for row in shown]) for name, at in bars]
     advice = "Run: paimon-stream compact" if rows else "Nothing needs a compaction."
     return Section(
         title="Read amplification",

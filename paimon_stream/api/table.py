@@ -77,10 +77,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if_not_exists = given.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
             columns, wanted = described_columns(schema), given.mapping("options", options, "{'bucket': '4'}")
-            text = comment or ""
-            created = create_table(
-                storage, columns, partition_keys=partition_keys, primary_keys=primary_keys, options=wanted, comment=text
-            )
+            keys: dict[str, Any] = {"partition_keys": partition_keys, "primary_keys": primary_keys}
+            created = create_table(storage, columns, **keys, options=wanted, comment=comment or "")
         if created is not None:
             try:
                 check_writable(created, in_stream=True)

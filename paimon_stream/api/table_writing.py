@@ -1,16 +1,211 @@
-"""The part of `PaimonTable` that writes: batch writes, and commits without Spark."""
+"""The part of `PaimonTable` that writes: batch writes, and commits without Spark.
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+Rows become data files, and the files become one snapshot or nothing. Spark's executors write the rows of a DataFrame.
+Rows from Arrow are written here, in bounded memory. If a write ends in an error that says nothing was published, its
+files are removed. If that is not known, the files stay."""
 
-from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
+from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
+from paimon_stream.commit.table_commit import TableCommit, batch_user
+from paimon_stream.extras import require
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
+from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.reports import Progress, silent
-from paimon_stream.stream.writable import warn_of_work_left
+from paimon_stream.runtime import system
+from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
+from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table
+from paimon_stream.write.key_task import write_keyed_task
+from paimon_stream.write.row_kinds import Operations
+from paimon_stream.write.task import WriteSpec, write_task
+
+if TYPE_CHECKING:
+    from paimon_stream.spark.types import SparkFrame
+
+Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+
+_BATCH_ROWS: Final = 65_536
+
+
+def append_rows(table: Table, rows: Rows) -> CommitReport:
+    """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
+    digest, user = _check(table), batch_user(table.options, system().ids)
+    for rewritten in count():
+        numbering = _numbers(table)
+        try:
+            table, messages, summary = _write(table, rows, {}, numbering, user)
+            with _removed_if_refused(table, messages):
+                return batch_commit(table, user, digest).append(messages, numbering, summary)
+        except errors.SequenceConflict as conflict:
+            read_once = isinstance(rows, pa.RecordBatchReader)
+            if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _check(table: Table) -> str:
+    """Refuses a table that cannot be written, and says what users must know about one that can. Returns the digest of
+    its first schema, by which the commit sees whether it is still this table."""
+    check_writable(table)
+    warn_of_work_left(table)
+    warn_of_merging(table)
+    return SchemaStore(table.storage).first_digest()
+
+
+def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
+    """Where the sequence numbers of rows begin; None for a table without primary key."""
+    return batch_commit(table).numbers(replaces=replaces) if table.schema.primary_keys else None
+
+
+def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
+    """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
+    digest = _check(table)
+    if partition is None and dynamic is None and _is_spark(rows):
+        dynamic = _frames().overwrites_dynamically(rows)
+    replaces_some = is_dynamic(table, partition, dynamic)
+    fixed = static_spec(table, partition).scalars if partition else {}
+    numbering, user = _numbers(table, replaces=True), batch_user(table.options, system().ids)
+    table, messages, summary = _write(table, rows, fixed, numbering, user)
+    said = None if partition is not None else replaces_some
+    with _removed_if_refused(table, messages):
+        return batch_commit(table, user, digest).overwrite(partition, messages, dynamic=said, properties=summary)
+
+
+@contextmanager
+def _removed_if_refused(table: Table, messages: tuple[CommitMessage, ...]) -> Iterator[None]:
+    """Removes the files of the messages if nothing of them was published."""
+    try:
+        yield
+    except errors.CommitUnknown:
+        raise  # it may be published, so no file may be removed
+    except errors.PaimonStreamError:
+        remove_files(table.storage, data_files(table.layout, messages))
+        raise
+
+
+def batch_commit(table: Table, user: str | None = None, digest: str | None = None) -> TableCommit:
+    """Commits one batch, by default under a new commit user. For `digest` see `TableCommit`."""
+    user = user or batch_user(table.options, system().ids)
+    return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
+
+
+def _is_spark(rows: Any) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pyspark"
+
+
+def _frames() -> Any:
+    return require("paimon_stream.spark.write_job", "spark", "Writing a DataFrame of Spark")
+
+
+def _write(
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
+) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
+    """The table to commit to, the messages, and their summary as a snapshot's properties. The table's schema
+    has new or wider columns if `merge_schema` allowed the rows of a DataFrame to change it."""
+    clock = system().clock
+    started = clock.monotonic()
+    table, messages = _write_files(table, rows, fixed, numbering, user)
+    millis = (clock.monotonic() - started) * 1000
+    return table, messages, BatchSummary.of_messages(messages, millis=millis, reused=False).properties()
+
+
+def _write_files(
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
+) -> tuple[Table, tuple[CommitMessage, ...]]:
+    first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
+    if _is_spark(rows):
+        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
+        return grown
+    if table.options.value(MERGE_SCHEMA) != "off":
+        cure = "the columns of Arrow rows are not merged into a table's. Leave it out, and alter the table first."
+        text = f"merge_schema needs a DataFrame of Spark; {cure}"
+        raise errors.UnsupportedFeature(text, option="merge_schema").of_table(table.location)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
+    operations = Operations.of(table.options)
+    if operations is not None:
+        operations.check(table.schema, table.options, table.location)
+    may_lack = table.options.value(MISSING_COLUMNS) == "null"
+    batches = _completed(_batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack)
+    if table.schema.primary_keys:
+        return table, write_keyed_task(spec, batches, first_sequence=first, operations=operations).messages
+    return table, write_task(spec, batches).messages
+
+
+def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
+    """An empty batch, which has columns and types checked even without rows; then the rows, with their operations."""
+    rows = _of_frame(table, rows)
+    match rows:
+        case pa.Table():
+            batches: Iterable[pa.RecordBatch] = rows.to_batches(max_chunksize=_BATCH_ROWS)
+        case pa.RecordBatch():
+            batches = (rows,)
+        case pa.RecordBatchReader():
+            batches = rows
+        case _:
+            kinds = "a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or RecordBatchReader"
+            text = f"rows come as {kinds}, not as {type(rows).__name__}. Nothing was written."
+            raise errors.IncompatibleSchema(text).of_table(table.location)
+    if operations is not None:
+        operations.only(rows.schema.names.count(operations.column), table.location)
+    yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
+    yield from batches
+
+
+def _of_frame(table: Table, rows: Any) -> Any:
+    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises `InvalidData`."""
+    library = type(rows).__module__.partition(".")[0]
+    if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
+        return rows
+    if library == "polars":
+        return rows.to_arrow()
+    types = {one.name: arrow_type(one.type) for one in table.schema.fields}
+    names, columns = list(map(str, rows.columns)), []
+    for place, name in enumerate(names):
+        series, wanted = rows.iloc[:, place], types.get(name, pa.null())
+        try:
+            # pandas has whole numbers with NULL as floats, and nested values as Python objects
+            exact = pa.types.is_nested(wanted) or (pa.types.is_integer(wanted) and series.dtype.kind == "f")
+            columns.append(pa.Array.from_pandas(series, type=wanted if exact else None))
+        except (pa.ArrowException, OverflowError) as why:
+            text = f"column {name!r} cannot be converted: {str(why).splitlines()[0].rstrip('.')}. Nothing was written."
+            raise errors.InvalidData(text, column=name).of_table(table.location) from None
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def _completed(
+    batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, missing_are_null: bool
+) -> Iterator[pa.RecordBatch]:
+    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, nullable ones."""
+    keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
+    for batch in batches:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if len(columns) < batch.num_columns:
+            yield batch  # a name twice: refused further on
+            continue
+        for one in schema.fields:
+            if one.name in columns:
+                continue
+            if one.name in fixed:
+                columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
+            elif one.name not in keys and (one.default_value is not None or (missing_are_null and one.type.nullable)):
+                columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 class TableWriting(LoadedTable):
@@ -46,13 +241,8 @@ class TableWriting(LoadedTable):
         `CommitContended`, and `SequenceConflict` if others kept writing to the same buckets of a table with a primary
         key; then nothing is in the table, and the written files are removed. Raises `CommitUnknown` if the rows may be
         in the table. Other errors in Spark's plan are raised as Spark raises them."""
-        table = self._newest(
-            merge_schema=merge_schema,
-            operation_column=operation_column,
-            operation_mapping=operation_mapping,
-            missing_columns=missing_columns,
-        )
-        return append_rows(table, df)
+        operations = {"operation_column": operation_column, "operation_mapping": operation_mapping}
+        return append_rows(self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations), df)
 
     def overwrite(
         self,

@@ -120,14 +120,8 @@ class JdbcCatalog(FilesystemCatalog):
         found = {**{name: ",".join(columns) for name, columns in keys.items() if columns}, **schema.options}
         added = [f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{i}, :v{i})" for i in range(len(found))]
         pairs = {f"{'nv'[j]}{i}": text for i, pair in enumerate(found.items()) for j, text in enumerate(pair)}
-        ask(
-            self.storage_options,
-            f"DELETE FROM {_OPTIONS} WHERE {_ONE} AND table_name = :t",
-            *added,
-            db=db,
-            t=t,
-            **pairs,
-        )
+        gone = f"DELETE FROM {_OPTIONS} WHERE {_ONE} AND table_name = :t"
+        ask(self.storage_options, gone, *added, db=db, t=t, **pairs)
 
 
 def open_table(location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> Storage:

@@ -71,9 +71,7 @@ class _Commands(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         near = [] if args[0] in (*COMMANDS, *_ALIASES) else difflib.get_close_matches(args[0], COMMANDS, n=1)
         if near:
             ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")

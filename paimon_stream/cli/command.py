@@ -1,5 +1,8 @@
 """What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line. A command is a
-function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing itself."""
+function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing itself.
+
+When the user presses Tab inside a command, a shell offers folders, and names that the table knows. If anything goes
+wrong, nothing is offered, because an unfinished line is not an error."""
 
 import inspect
 import logging
@@ -8,7 +11,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,21 +19,64 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from paimon_stream.api.catalog import PaimonCatalog, catalog
+from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of
-from paimon_stream.cli.completion import branches, columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import MissingExtra, NotFound, PaimonStreamError
 from paimon_stream.extras import require
+from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import is_secret
-from paimon_stream.storage.branch import with_branch
+from paimon_stream.storage.branch import branch_names, whole_of, with_branch
 from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
+
+Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def folders(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Folders. The shell finds them itself."""
+    return [CompletionItem(typed, type="dir")]
+
+
+def columns_from(columns: Sequence[Column[object]]) -> Offer:
+    """The names of columns, each after the last comma of the typed text."""
+
+    def offer(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+        before, comma, begun = typed.rpartition(",")
+        names = (column.name.replace(" ", "_") for column in columns)
+        return [CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(begun)]
+
+    return offer
+
+
+def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
+    def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+        # If an option still lacks its value, click has not assigned the arguments yet.
+        location = context.params.get("location") or next(iter(context.args), "")
+        try:
+            names = list(find(load_table(open_storage(with_branch(location, context.params.get("branch"))))))
+        except PaimonStreamError:
+            return []
+        # The shell gets one name a line, so a line end in a name would begin another one.
+        return [CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()]
+
+    return offer
+
+
+branches = _of_table(lambda table: branch_names(whole_of(table.storage)))
+users = _of_table(lambda table: dict.fromkeys(one.user for one in writers_of(table)))
+tags = _of_table(lambda table: sorted(read_tags(table.storage)))
+snapshots_and_tags = _of_table(
+    lambda table: [*map(str, reversed(SnapshotStore(table.storage).ids())), *sorted(read_tags(table.storage))]
+)
 
 
 @dataclass
@@ -155,14 +201,10 @@ def table_command(
             tell = partial(show, as_json=as_json, columns=chosen)
             click.get_current_context().exit(_answered(session, lambda: function(session, **own), tell, debug=debug))
 
+        into, place = ("warehouse", "[WAREHOUSE]") if of_warehouse else ("location", "TABLE")
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
-            click.Argument(
-                ["warehouse" if of_warehouse else "location"],
-                required=not of_warehouse,
-                metavar="[WAREHOUSE]" if of_warehouse else "TABLE",
-                shell_complete=folders,
-            ),
+            click.Argument([into], required=not of_warehouse, metavar=place, shell_complete=folders),
             *params,
             *([_columns_option(columns)] if columns else []),
             *(() if of_warehouse else _OF_TABLES),

@@ -7,9 +7,8 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli.command import Session, Texts, option, pairs_of, table_command
+from paimon_stream.cli.command import Session, Texts, folders, option, pairs_of, table_command, users
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
@@ -59,13 +58,9 @@ def doctor(session: Session, user: str | None, names: Texts, sink_option: Texts,
     advice = CompactionAdvice(session)
     parts += ["", f"To compact: {advice.summary()}.", *advice.parts()] if advice.needed else []
     safe = bool(found) and all(one.safe for one in found)
-    return Answer(
-        document=session.document(
-            safe=safe, streams=[_json(one) for one in found], left_behind=left, to_compact=advice.document()
-        ),
-        parts=parts,
-        code=OK if safe else FINDINGS,
-    )
+    judged = {"safe": safe, "streams": [_json(one) for one in found]}
+    document = session.document(**judged, left_behind=left, to_compact=advice.document())
+    return Answer(document=document, parts=parts, code=OK if safe else FINDINGS)
 
 
 def _nobody(session: Session, user: str | None) -> str:

@@ -89,12 +89,10 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This package works
     with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
     report = repair(session.raw, dry_run=not yes)
-    wrong = {
-        "snapshot/LATEST": (report.latest_before, report.latest),
-        "snapshot/EARLIEST": (report.earliest_before, report.earliest),
-    }
+    before = {"snapshot/LATEST": report.latest_before, "snapshot/EARLIEST": report.earliest_before}
+    right = {"snapshot/LATEST": report.latest, "snapshot/EARLIEST": report.earliest}
     verb = "was set" if yes else "would be set"
-    said = [f"{path} is {wrong[path][0]!r}, and {verb} to {wrong[path][1]}." for path in report.repaired]
+    said = [f"{path} is {before[path]!r}, and {verb} to {right[path]}." for path in report.repaired]
     return changed_answer(report.to_json(), said or ["The hints are right."], done=yes, something=bool(report.repaired))
 
 

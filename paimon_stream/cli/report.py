@@ -43,6 +43,5 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
     overview = Section(title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows)
     page = ReportPage(place or "Report", shown, overview if len(states) > 1 else None)
     page.save(output)
-    return Answer(
-        document={"output": output, "tables": [one.location for one in states]}, parts=[f"{output} is written."]
-    )
+    document = {"output": output, "tables": [one.location for one in states]}
+    return Answer(document=document, parts=[f"{output} is written."])

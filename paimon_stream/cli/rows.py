@@ -11,18 +11,15 @@ import pyarrow as pa
 from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
-from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.completion import tags
+from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
 from paimon_stream.cli.output import Answer, Column, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan
 
 _Found = tuple[str, str | None, str | None]
-_TABLES: Final[tuple[Column[_Found], ...]] = (
-    Column("database", itemgetter(0)),
-    Column("table", itemgetter(1)),
-    Column("location", itemgetter(2)),
+_TABLES: Final[tuple[Column[_Found], ...]] = tuple(
+    Column(key, itemgetter(at)) for at, key in enumerate(("database", "table", "location"))
 )
 
 

@@ -49,9 +49,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
 @table_command(
     example="schema --id 0 /data/shop.db/orders",
     columns=_FIELDS,
-    params=(
-        option("--id", "Show the schema with this id instead of the newest.", "schema_id", type=click.IntRange(min=0)),
-    ),
+    params=(option("--id", "Show the schema with this id, not the newest.", "schema_id", type=click.IntRange(min=0)),),
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
@@ -92,7 +90,7 @@ def options(session: Session, everything: bool) -> Answer:
 
 
 _NAME_TYPE: Final = "'NAME TYPE'"
-_KEYS: Final = {
+_KEYS = {
     "metavar": "NAME[,NAME…]",
     "callback": lambda _, __, typed: [one.strip() for one in typed.split(",")] if typed else (),
 }

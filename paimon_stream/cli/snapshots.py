@@ -7,8 +7,7 @@ from typing import Any, Final
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.completion import users
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command, users
 from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
@@ -32,6 +31,10 @@ def _rows(one: Snapshot) -> int | None:
     return one.delta_record_count if written is None and one.commit_kind is CommitKind.APPEND else written
 
 
+def _change(one: Snapshot) -> str:
+    return f"{one.delta_record_count:+,}"
+
+
 def _properties(one: Snapshot) -> str | None:
     return ", ".join(f"{key}={value}" for key, value in one.properties.items()) or None
 
@@ -45,13 +48,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("identifier", lambda one: one.commit_identifier, ident=True, extra=True),
     Column("batch", _batch, ident=True),
     Column("rows", _rows, number=True),
-    Column(
-        "delta_records",
-        lambda one: one.delta_record_count,
-        "change",
-        text=lambda one: f"{one.delta_record_count:+,}",
-        number=True,
-    ),
+    Column("delta_records", lambda one: one.delta_record_count, "change", _change, number=True),
     Column("total_records", lambda one: one.total_record_count, "total", number=True),
     Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
     Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
@@ -77,13 +74,13 @@ def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]
     )
 
 
+_USER: Final = option("--user", "List only what this commit user has written.", shell_complete=users)
+
+
 @table_command(
     example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
-    params=(
-        option("--limit", "List at most this number of snapshots.", type=COUNT),
-        option("--user", "List only the snapshots of this commit user.", shell_complete=users),
-    ),
+    params=(option("--limit", "List at most this number of snapshots.", type=COUNT), _USER),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how much the
@@ -202,11 +199,7 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
 )
 
 
-@table_command(
-    example="query /data/shop.db/orders",
-    columns=_WRITERS,
-    params=(option("--user", "Show only this commit user.", shell_complete=users),),
-)
+@table_command(example="query /data/shop.db/orders", columns=_WRITERS, params=(_USER,))
 def query(session: Session, user: str | None) -> Answer:
     """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
     each it shows the last batch with its time, its rows, the size of its files and the time that writing
@@ -246,8 +239,6 @@ def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
         parts.append(f"{files} with {rows} are in the table again, in snapshot {report.snapshot}.")
     else:
         parts.append(f"{files} with {rows} would be committed again. All of them exist.")
-        parts.append(
-            "If somebody rolled the table back with another engine within the last hour, it can look like "
-            "this. Then do not do it."
-        )
+        who = "If somebody rolled the table back with another engine within the last hour"
+        parts.append(f"{who}, it can look like this. Then do not do it.")
     return changed_answer(report.to_json(), parts, done=yes, something=True)

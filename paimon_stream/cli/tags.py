@@ -6,8 +6,17 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.completion import branches, snapshots_and_tags, tags
+from paimon_stream.cli.command import (
+    COUNT,
+    YES,
+    Session,
+    branches,
+    changed_answer,
+    option,
+    snapshots_and_tags,
+    table_command,
+    tags,
+)
 from paimon_stream.cli.output import Answer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
@@ -18,7 +27,10 @@ from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
+_TAG = click.Argument(["name"], shell_complete=tags)
 _BRANCH = click.Argument(["name"], shell_complete=branches)
+_GIVE_UP: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
+_TAKE_OVER: Final = option("--take-over", _GIVE_UP, is_flag=True)
 _COLUMNS: Final = named_columns("tag")
 _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
 
@@ -58,11 +70,7 @@ def tag_automatic(session: Session, yes: bool) -> Answer:
     return changed_answer(report.to_json(), parts or [none], done=yes, something=bool(parts))
 
 
-@table_command(
-    name="delete",
-    example="tag delete --yes /data/shop.db/orders month-end",
-    params=(click.Argument(["name"], shell_complete=tags), YES),
-)
+@table_command(name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES))
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only the tag's
     own file. Without --yes it only shows the tag."""
@@ -90,15 +98,12 @@ tag = click.Group(
 )
 
 
-_TAKE_OVER: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
-
-
 @table_command(
     example="rollback --yes /data/shop.db/orders 12",
     params=(
         click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
         option("--tag", "Read a number as the name of a tag, not as a snapshot id.", "is_tag", is_flag=True),
-        option("--take-over", _TAKE_OVER, is_flag=True),
+        _TAKE_OVER,
         YES,
     ),
 )
@@ -171,11 +176,7 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
 @table_command(
     name="fast-forward",
     example="branch fast-forward --yes /data/shop.db/orders test",
-    params=(
-        _BRANCH,
-        option("--take-over", "Give up an interrupted rollback. Make sure that it runs no more.", is_flag=True),
-        YES,
-    ),
+    params=(_BRANCH, _TAKE_OVER, YES),
 )
 def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> Answer:
     """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the writers first. The

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
-from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.completion import folders
+from paimon_stream.cli.command import COUNT, Session, folders, option, table_command
 from paimon_stream.cli.doctor import doctor
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, listing_lines, part_lines

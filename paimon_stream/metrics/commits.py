@@ -7,7 +7,7 @@ import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -73,21 +73,6 @@ made a snapshot; all others count since the sink was created."""
 def snake_case(name: str) -> str:
     """The name of a metric as other systems write it: `lastCommitDuration` is `last_commit_duration`."""
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-class Measured(Protocol):
-    """What has metrics, such as a `PaimonSink`."""
-
-    @property
-    def location(self) -> str:
-        """The table's folder."""
-
-    @property
-    def name(self) -> str | None:
-        """What distinguishes it from others of one table."""
-
-    def metrics(self) -> Mapping[str, float]:
-        """Its metrics by name (`METRICS`)."""
 
 
 class CommitMetrics:

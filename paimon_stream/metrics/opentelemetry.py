@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.extras import require
-from paimon_stream.metrics.commits import COUNTERS, METRICS, Measured, snake_case
+from paimon_stream.metrics.commits import COUNTERS, METRICS, snake_case
 from paimon_stream.runtime import Runtime, system
 
 _SCOPE: Final = "paimon_stream"
 
 
-def observe_metrics(*sinks: Measured, meter: Any = None) -> None:
+def observe_metrics(*sinks: Any, meter: Any = None) -> None:
     """Exports `PaimonSink.metrics()` of these sinks as observable instruments `paimon_stream.<metric in snake case>`,
     with the attributes `table` and `name`. The meter is by default the global one. Raises `MissingExtra`."""
     metrics = require("opentelemetry.metrics", "opentelemetry", "observe_metrics")

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from paimon_stream.extras import require
-from paimon_stream.metrics.commits import COUNTERS, Measured, snake_case
+from paimon_stream.metrics.commits import COUNTERS, snake_case
 
 _CLIENT: Final = "prometheus_client"
-_Sink = TypeVar("_Sink", bound=Measured)
+_Sink = TypeVar("_Sink", bound=Any)  # it has `location`, `name` and `metrics`, as a `PaimonSink`
 
 
 class PrometheusCollector:
@@ -24,7 +24,7 @@ class PrometheusCollector:
     def __init__(self, registry: Any = None) -> None:
         client = require(_CLIENT, "prometheus", "PrometheusCollector")
         self._metrics, self._lock = client.metrics_core, threading.Lock()
-        self._sinks: dict[tuple[str, str], Measured] = {}
+        self._sinks: dict[tuple[str, str], Any] = {}
         (client.REGISTRY if registry is None else registry).register(self)
 
     def add(self, sink: _Sink) -> _Sink:

@@ -41,9 +41,7 @@ except ImportError:  # before Spark 4.2
 Offset = dict[str, Any]
 _BEFORE: Final = {"snapshot": -1, "nonce": ""}  # the start of a stream's first batch
 _NEEDED: Final = {"from-snapshot": "snapshot_id", "from-snapshot-full": "snapshot_id", "from-timestamp": "timestamp"}
-_MODE: Final = Option(
-    "scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "The start."
-)
+_MODE: Final = Option("scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "Start.")
 _CONSUMER: Final = Option("consumer-id", text, "", "Keeps from expiring what the stream has not read.")
 _OVERWRITES: Final = switch("streaming-read-overwrite", "As in Paimon", aliases=("streaming-read-append-overwrite",))
 _MOST: Final = Option("read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch.")

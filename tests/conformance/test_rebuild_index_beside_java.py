@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paimon_stream.api.batch_write import batch_commit
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.api.table_writing import batch_commit
 from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeature
 from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest

@@ -712,14 +712,14 @@ _ENDS_AT_ONCE = """
 import sys, threading
 import pyarrow as pa
 from paimon_stream import PaimonTable
-from paimon_stream.api import batch_write
+from paimon_stream.api import table_writing
 
-class Late(batch_write.AfterCommit):
+class Late(table_writing.AfterCommit):
     def _work(self, *args):
         threading.main_thread().join()
         super()._work(*args)
 
-batch_write.AfterCommit = Late
+table_writing.AfterCommit = Late
 options = {f"snapshot.num-retained.{one}": "1" for one in ("min", "max")}
 options["snapshot.expire.execution-mode"] = "async"
 table = PaimonTable.create(sys.argv[1], [("id", "BIGINT")], options=options, if_not_exists=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream.api import batch_write
+from paimon_stream.api import table_writing
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import IndexConflict, UnsupportedFeature
@@ -69,7 +69,7 @@ def found(path: str) -> dict[int, str]:
 def begun(path: str, given: pa.Table) -> Any:
     """A batch write that has written its files."""
     table = load_table(LocalStorage(path))
-    commit = batch_write.batch_commit(table)
+    commit = table_writing.batch_commit(table)
     numbering = commit.numbers()
     assert numbering is not None
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=numbering.index)
