@@ -7,7 +7,7 @@ from typing import Final
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import branch_names
+from paimon_stream.storage.branch import branch_names, is_served
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER, id_in_name, read_hint
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -79,8 +79,10 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
 def _look(storage: Storage, in_doubt: bool) -> str | None:
     hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}  # before the listing
     ids = SnapshotStore(storage).ids()
-    latest = hints[LATEST_HINT]
+    latest, first = hints[LATEST_HINT], hints[EARLIEST_HINT] if is_served(storage) else None
     if ids:
+        if first is not None and int(first) < ids[0]:
+            return f"the catalog's server shows snapshot {first}, but snapshot {ids[0]} is the oldest with a file"
         named = None if latest is None else id_in_name(latest.strip(), "")
         if named is None or named <= ids[-1]:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -331,6 +332,23 @@ def test_a_snapshot_is_what_the_server_shows(table: PaimonTable, server: RestDou
     assert table.to_arrow().num_rows == 2
     table.append(ROWS)
     assert max(server.table("db.t").snapshots) == 3
+
+
+def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(server: RestDouble, tmp_path: Path) -> None:
+    server.root, server.files = str(tmp_path), False
+    cat = catalog(server.options())
+    cat.create_database("db")
+    table = cat.create_table("db.t", COLUMNS)
+    for _ in range(3):
+        table.append(ROWS)
+    for one in tmp_path.rglob("*"):
+        os.utime(one, (0, 0))
+    before = files_of(table)
+    with pytest.raises(errors.CorruptMetadata, match="server shows snapshot 1, but snapshot 3 is the oldest"):
+        table.remove_orphan_files(dry_run=False)
+    assert files_of(table) == before
+    del server.table("db.t").snapshots[1], server.table("db.t").snapshots[2]
+    assert table.remove_orphan_files(dry_run=False).count == 4  # the lists of both
 
 
 # -- commits -------------------------------------------------------------------------------------------------
