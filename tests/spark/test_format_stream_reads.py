@@ -229,7 +229,7 @@ def test_a_stream_ends_when_values_may_not_fit_its_columns_any_more(tmp_path: Pa
     start = stream.at
     change_schema(table, SchemaChange.update_column_type("id", "BIGINT"))
     PaimonTable.load(table.location).append(pa.table({"id": [2**40], "day": ["d1"]}))
-    with pytest.raises(IncompatibleSchema, match="'id' is BIGINT in files.* restart a query"):
+    with pytest.raises(IncompatibleSchema, match=r"'id' is BIGINT in files.* restart a query"):
         stream.next()
     again = Stream(table)
     assert again.between(start, again.reader.latestOffset(start)) == [{"id": 2**40, "day": "d1"}]
