@@ -88,10 +88,8 @@ class _NotingReplayErrors(ReplayErrors):
 class _Doctor:
     def __init__(self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime) -> None:
         check_sink_options(settings.options)
-        self._storage = storage
+        self._storage, self._settings, self._runtime = storage, settings, runtime
         self._query_name = query_name
-        self._settings = settings
-        self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
         try:
             self._registered = registered_writers(storage)
@@ -143,12 +141,10 @@ class _Doctor:
         """The sink's answer, and what the doctor knows beyond it."""
         batch, replayed = _next_batch(checkpoint)
         query, run, root = checkpoint.query_id() or _NEW_QUERY, f"restart-{self._runtime.ids.uuid()}", checkpoint.root
-        identity = WriterIdentity(
-            user=user, query_id=query, run_id=run, checkpoint=root, query_name=self._query_name, token="doctor"
-        )
-        refuse = _NotingReplayErrors(
-            location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
-        )
+        facts = {"query_id": query, "run_id": run, "checkpoint": root, "query_name": self._query_name}
+        identity = WriterIdentity(user=user, token="doctor", **facts)
+        where, options = self._storage.location, self._table.options
+        refuse = _NotingReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=options)
         last = self._last_of(identity)
         diagnosis = _of_last(user, checkpoint.root, last)
         diagnosis = replace(diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed)
@@ -165,14 +161,12 @@ class _Doctor:
             name, option = type(error).__name__, error.context.get("option")
             diagnosis = replace(diagnosis, verdict=name, explanation=error.message, cure=cure, option=option)
         if stranger:
-            diagnosis = self._stranger(diagnosis, done)
-        elif kind is not Kind.QUERY:
-            diagnosis = self._beginner(diagnosis, kind)
-        elif diagnosis.cure is not None or refuse.noted:
-            diagnosis = replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
-        else:
-            diagnosis = replace(diagnosis, safe=True)
-        return diagnosis
+            return self._stranger(diagnosis, done)
+        if kind is not Kind.QUERY:
+            return self._beginner(diagnosis, kind)
+        if diagnosis.cure is not None or refuse.noted:
+            return replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
+        return replace(diagnosis, safe=True)
 
     def _judge(self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors) -> Verdict:
         check_writable(self._table, in_stream=not self._settings.overwrites)
@@ -248,14 +242,11 @@ class _Doctor:
 
 def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
     """A diagnosis that says only what the stream's newest snapshot shows."""
-    return Diagnosis(
-        user=user,
-        checkpoint=root,
-        last_batch=None if last is None else last.commit_identifier,
-        last_snapshot=None if last is None else last.id,
-        last_millis=None if last is None else last.time_millis,
-        last_query_id=None if last is None else Marks.of(last.properties).query_id,
-    )
+    found = Diagnosis(user=user, checkpoint=root)
+    if last is None:
+        return found
+    query, batch = Marks.of(last.properties).query_id, last.commit_identifier
+    return replace(found, last_batch=batch, last_snapshot=last.id, last_millis=last.time_millis, last_query_id=query)
 
 
 def _is_batch(snapshot: Snapshot) -> bool:
@@ -289,8 +280,7 @@ def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
     for snapshot_id, millis in ExpiringNotes(storage).written():
         if not is_young(millis, now_millis):
             what = f"the expiry of snapshot {snapshot_id} was interrupted. expire_snapshots() finishes it."
-            text = f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}"
-            found.append(text)
+            found.append(f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}")
     for name in tag_names(storage):
         wrong = find_tag(storage, name)
         if isinstance(wrong, FormatError):

@@ -232,14 +232,9 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
     found.sort(key=lambda one: -(one.last_snapshot or 0))
     seen = {(one.user, one.query_id) for one in found}
-    silent = (
-        Writer(
-            user=one.user, query_id=one.query_id, checkpoint=one.checkpoint, query_name=one.query_name, registered=True
-        )
-        for one in registers.values()
-        if (one.user, one.query_id) not in seen
-    )
-    return (*found, *sorted(silent, key=lambda one: one.user))
+    silent = (one for one in registers.values() if (one.user, one.query_id) not in seen)
+    names, left = ("user", "query_id", "checkpoint", "query_name"), sorted(silent, key=lambda one: one.user)
+    return (*found, *(Writer(**{name: getattr(one, name) for name in names}, registered=True) for one in left))
 
 
 def _writer(user: str, query_id: str | None, made: list[Snapshot], registers: Mapping[str, RegisteredWriter]) -> Writer:

@@ -58,11 +58,8 @@ def compact(
         report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
     done = [one for one in report.buckets if one.skipped is None]
     skipped = [one for one in report.buckets if one.skipped is not None]
-    parts: list[Part] = []
-    if done or not skipped:
-        parts.append(Listing(BUCKETS, done, "There is nothing to compact."))
-    if done:
-        parts.append(_summary(report, done=yes))
+    parts: list[Part] = [Listing(BUCKETS, done, "There is nothing to compact.")] if done or not skipped else []
+    parts += [_summary(report, done=yes)] if done else []
     parts += [f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped]
     return changed_answer(report.to_json(), parts, done=yes, something=bool(done))
 

@@ -87,12 +87,10 @@ def _shown(one: Diagnosis) -> list[Part]:
         ("verdict", one.verdict),
         ("restart", "safe" if one.safe else "not safe: read on"),
     ]
-    others: list[Part] = []
-    if one.known and not one.safe:
-        others = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
-    cure: list[Part] = [] if one.cure is None else [f"What to do: {one.cure}"]
-    notes: list[Part] = [f"Note: {note}" for note in one.notes]
-    return [pairs, one.explanation, *notes, *cure, *others]
+    cure = [] if one.cure is None else [f"What to do: {one.cure}"]
+    parts: list[Part] = [pairs, one.explanation, *(f"Note: {note}" for note in one.notes), *cure]
+    others: list[Part] = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
+    return [*parts, *others] if one.known and not one.safe else parts
 
 
 def _json(one: Diagnosis) -> dict[str, Any]:

@@ -89,11 +89,9 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     facts["snapshot"] = None if taken is None else json_of(COLUMNS, taken)
     facts["snapshots"] = {"count": found.snapshots, "earliest": found.earliest, "latest": found.latest}
     document = session.document(**facts, to_compact=None if advice is None else advice.document())
-    of = "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"
-    span = "none" if not found.snapshots else f"{found.snapshots} ({found.earliest} to {found.latest})"
     lines: list[tuple[str, object]] = [
-        ("snapshot", of),
-        ("snapshots", span),
+        ("snapshot", "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"),
+        ("snapshots", f"{found.snapshots} ({found.earliest} to {found.latest})" if found.snapshots else "none"),
         ("tags", found.tags),
         ("schema", str(found.schema_id)),
         ("partitions", found.partitions),

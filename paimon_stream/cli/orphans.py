@@ -107,10 +107,8 @@ def compact_manifests(session: Session, yes: bool) -> Answer:
     else:
         verb = "became" if yes else "would become"
         where = f", in snapshot {report.snapshot_id}" if yes else ""
-        said = (
-            f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)}) {verb} "
-            f"{report.manifests_after:,} ({size(report.bytes_after)}){where}."
-        )
+        before = f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)})"
+        said = f"{before} {verb} {report.manifests_after:,} ({size(report.bytes_after)}){where}."
     return changed_answer(report.to_json(), [said], done=yes, something=report.merged > 0)
 
 

@@ -151,10 +151,8 @@ def _table(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: 
 
     yield Text(line([column.name for column in columns]), style="bold")
     for row in rows:
-        broken = [
-            _broken(cell, wide) if column.prose else [cell]
-            for column, cell, wide in zip(columns, row, widths, strict=True)
-        ]
+        cells = zip(columns, row, widths, strict=True)
+        broken = [_broken(cell, wide) if column.prose else [cell] for column, cell, wide in cells]
         for height in range(max(map(len, broken))):
             yield Text(line([part[height] if height < len(part) else "" for part in broken]))
 
@@ -178,8 +176,6 @@ def _left(text: str, width: int) -> str:
 
 
 _UNLIMITED: Final = 1_000_000
-
-
 Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 """A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a line."""
 
@@ -215,12 +211,9 @@ def say(text: str) -> None:
 
 def part_lines(part: Part, width: int | None, columns: Sequence[str] | None = None) -> Iterable[Text]:
     """The lines of a part of an answer. `columns` are the columns of a listing to show, None for the usual ones."""
-    match part:
-        case str():
-            return sentence_lines(part, width)
-        case Listing():
-            return listing_lines(part, width, columns)
-    return pair_lines(part, width)
+    if isinstance(part, Listing):
+        return listing_lines(part, width, columns)
+    return sentence_lines(part, width) if isinstance(part, str) else pair_lines(part, width)
 
 
 def _width(stream: TextIO) -> int | None:

@@ -26,14 +26,8 @@ def progress(console: Console | None = None) -> Iterator[Reporter]:
         yield lines
         lines.end()
         return
-    columns = (
-        rich_progress.SpinnerColumn(),
-        rich_progress.TextColumn("{task.description}", markup=False),
-        rich_progress.BarColumn(),
-        _Done(),
-        _Rate(),
-        rich_progress.TimeRemainingColumn(),
-    )
+    shown = (rich_progress.TextColumn("{task.description}", markup=False), rich_progress.BarColumn(), _Done(), _Rate())
+    columns = (rich_progress.SpinnerColumn(), *shown, rich_progress.TimeRemainingColumn())
     with rich_progress.Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(bars)
 

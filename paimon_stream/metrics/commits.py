@@ -182,8 +182,7 @@ def _line(report: CommitReport) -> str:
     if report.outcome == "empty":
         text = f"{start} is empty, no snapshot made"
     elif report.outcome == "already committed":
-        known = report.snapshot_id is not None
-        where = f"as snapshot {report.snapshot_id}" if known else "in a snapshot since expired"
+        where = "in a snapshot since expired" if report.snapshot_id is None else f"as snapshot {report.snapshot_id}"
         text = f"{start} was already committed {where}"
     else:
         reused = " (files of an earlier run)" if report.reused else ""
