@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from paimon_stream import errors
@@ -52,6 +53,8 @@ def code_of(error: errors.PaimonStreamError) -> int:
 _GRACE_SECONDS: Final = 2
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _handled = threading.Event()
+before_late_end: Final[list[Callable[[], object]]] = []
+"""What gives a terminal back that a command has taken, if the command does not end by itself."""
 
 
 def watch_ctrl_c() -> None:
@@ -76,6 +79,8 @@ def _end_late(reads: socket.socket, _open: socket.socket) -> None:
         continue
     system().clock.sleep(_GRACE_SECONDS)
     if not _handled.is_set():
+        for one in before_late_end:
+            one()
         shown = _SHOW_CURSOR if sys.stderr.isatty() else ""
         sys.stderr.write(f"{shown}paimon-stream: interrupted while it waited for an answer.\n")
         sys.stderr.flush()

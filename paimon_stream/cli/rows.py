@@ -127,8 +127,8 @@ def _flat(column: Any) -> Any:
 
 def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
     def text(row: Sequence[Any]) -> str:
-        value = row[place]
-        return "NULL" if value is None else value if isinstance(value, str) else json.dumps(jsonable(value))
+        value = jsonable(row[place])
+        return "NULL" if value is None else value if isinstance(value, str) else json.dumps(value)
 
     is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     return Column(field.name, itemgetter(place), title=field.name, text=text, ident=is_number)

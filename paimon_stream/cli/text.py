@@ -7,6 +7,7 @@ the text NULL is in quotes."""
 import base64
 import datetime as dt
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,8 +55,10 @@ def plain(value: object) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """The value as JSON has it: dates and times as ISO text, decimals as text, bytes as Base64."""
+    """The value as JSON has it: dates and times as ISO text, decimals, NaN and Infinity as text, bytes as Base64."""
     match value:
+        case float() if not math.isfinite(value):
+            return json.dumps(value)  # as Spark writes them: JSON has no such numbers
         case None | bool() | int() | float() | str():
             return value
         case bytes():

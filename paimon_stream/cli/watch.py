@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +21,11 @@ from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.cli.command import COUNT, Session, folders, option, table_command
 from paimon_stream.cli.doctor import doctor
+from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, listing_lines, part_lines
 from paimon_stream.cli.snapshots import query
-from paimon_stream.cli.text import count, in_commands, iso, size
+from paimon_stream.cli.text import count, in_commands, iso, plain, size
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.runtime import system
 
@@ -168,7 +171,8 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever is shown."""
     console, context = Console(highlight=False), click.get_current_context()
     watched = Watched(session, [context.params["warehouse"], *others])
-    numbers = range(rounds) if rounds is not None else endless() if console.is_terminal else range(1)
+    is_live = sys.stdout.isatty() and not console.is_dumb_terminal
+    numbers = range(rounds) if rounds is not None else endless() if is_live else range(1)
     chosen = None if context.params["shown"] is None else context.params["shown"].split(",")
 
     def lines(states: list[StreamState]) -> list[str]:
@@ -176,7 +180,7 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
             return [json.dumps(json_of(COLUMNS, one), ensure_ascii=False) for one in states]
         return [line.plain for line in listing_lines(_listing(states), None, chosen)]
 
-    if context.params["as_json"] or not console.is_terminal:
+    if context.params["as_json"] or not is_live:
         return Answer(document={}, text=_rounds(watched, numbers, interval, lines))
     _Screen(watched, console, chosen).run(numbers, interval)
     return Answer(document={}, text=())
@@ -261,7 +265,7 @@ class _Screen:
         sick = sum(one.state not in ("well", "no stream") for one in states)
         head = Text(f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}", style="bold")
         why = next((one.why for one in states[self._place : self._place + 1]), "")
-        return [head, header, *islice(rows, first, first + room), Text(why or _KEYS, style="dim")]
+        return [head, header, *islice(rows, first, first + room), Text(plain(why or _KEYS), style="dim")]
 
     def _of_one(self, state: StreamState) -> list[Text]:
         """What the commands `query`, `stats` and `doctor` say of the table, below its state."""
@@ -281,24 +285,29 @@ class _Screen:
 def _keys() -> Iterator[Callable[[float], str | None]]:
     """A function that waits for a key for some seconds, and returns its name; None if none was pressed. While it is
     used, the terminal hands over each key at once, and does not show it."""
-    if not sys.stdin.isatty():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so the terminal is given back
+    if sys.stdin is None or not sys.stdin.isatty():
         yield lambda seconds: system().clock.sleep(seconds)
         return
     import select
     import termios
     import tty
 
-    stream = sys.stdin.fileno()
+    stream, waiting = sys.stdin.fileno(), list[bytes]()
     before = termios.tcgetattr(stream)
+    give_back = partial(termios.tcsetattr, stream, termios.TCSADRAIN, before)
+    before_late_end[:] = give_back, partial(sys.stderr.write, "\x1b[?1049l")  # rich's screen
 
     def key(seconds: float) -> str | None:
-        if not select.select([stream], [], [], seconds)[0]:
+        if not waiting and not select.select([stream], [], [], seconds)[0]:
             return None
-        pressed = os.read(stream, 16)
+        if not waiting:  # at the end of the input, q
+            waiting.extend(re.findall(rb"\x1b\[.|.", os.read(stream, 64), re.DOTALL) or [b"q"])
+        pressed = waiting.pop(0)
         return _NAMES.get(pressed, pressed[:1].decode("ascii", "replace").lower())
 
     try:
         tty.setcbreak(stream)
         yield key
     finally:
-        termios.tcsetattr(stream, termios.TCSADRAIN, before)
+        give_back()

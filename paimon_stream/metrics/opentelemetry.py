@@ -10,6 +10,7 @@ from paimon_stream.metrics.commits import COUNTERS, METRICS, snake_case
 from paimon_stream.runtime import Runtime, system
 
 _SCOPE: Final = "paimon_stream"
+_TRACE: Final = "opentelemetry.trace"
 
 
 def observe_metrics(*sinks: Any, meter: Any = None) -> None:
@@ -35,19 +36,20 @@ class BatchSpans:
     >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP"""
 
     def __init__(self, tracer: Any = None, runtime: Runtime | None = None) -> None:
-        self._trace = require("opentelemetry.trace", "opentelemetry", "BatchSpans")
+        require(_TRACE, "opentelemetry", "BatchSpans")
         self._tracer, self._clock = tracer, (runtime or system()).clock
 
     def __call__(self, report: CommitReport) -> None:
         """Makes the spans of one batch."""
-        tracer = self._trace.get_tracer(_SCOPE) if self._tracer is None else self._tracer
+        trace = require(_TRACE, "opentelemetry", "BatchSpans")
+        tracer = trace.get_tracer(_SCOPE) if self._tracer is None else self._tracer
         end = self._clock.now_millis()
         known = {"table": report.location, "user": report.user, "batch": report.identifier, "outcome": report.outcome}
         known |= {"attempts": report.attempts, "rows": report.rows, "files": report.files, "bytes": report.bytes}
         known |= {} if report.snapshot_id is None else {"snapshot": report.snapshot_id}
         at, own = end - report.millis, {f"{_SCOPE}.{key}": value for key, value in known.items()}
         batch = tracer.start_span(f"{_SCOPE} batch", start_time=int(at * 1e6), attributes=own)
-        beneath = self._trace.set_span_in_context(batch)
+        beneath = trace.set_span_in_context(batch)
         for phase, millis in report.phases.items():
             span = tracer.start_span(phase, context=beneath, start_time=int(at * 1e6))
             at += millis

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from paimon_stream.extras import require
-from paimon_stream.metrics.commits import COUNTERS, snake_case
+from paimon_stream.metrics.commits import COUNTERS, METRICS, snake_case
 
 _CLIENT: Final = "prometheus_client"
 _Sink = TypeVar("_Sink", bound=Any)  # it has `location`, `name` and `metrics`, as a `PaimonSink`
@@ -16,7 +16,7 @@ class PrometheusCollector:
     in snake case, such as `paimon_stream_last_commit_duration`; what follows a dot is the label `part`. Each has the
     labels `table` and `name`, those of the sink, so there are as many series as there are sinks. Durations are
     milliseconds. With a `registry` of prometheus_client, which is by default its own, the collector registers itself.
-    Raises `MissingExtra`.
+    Raises `MissingExtra`, and what a registry raises that has such a collector.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
     >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP"""
@@ -33,18 +33,25 @@ class PrometheusCollector:
             self._sinks[sink.location, sink.name or ""] = sink
         return sink
 
+    def describe(self) -> Iterable[Any]:
+        """The metrics without values. By these a registry refuses a second collector, which would double them."""
+        return self._families().values()
+
     def collect(self) -> Iterable[Any]:
         """The metrics now. prometheus_client calls this."""
         with self._lock:
             sinks = list(self._sinks.items())
-        found: dict[str, Any] = {}
+        found = self._families()
         for labels, sink in sinks:
             for key, value in sink.metrics().items():
                 metric, _, part = key.partition(".")
-                if metric not in found:
-                    kind = "CounterMetricFamily" if metric in COUNTERS else "GaugeMetricFamily"
-                    name = f"paimon_stream_{snake_case(metric)}"
-                    family = getattr(self._metrics, kind)
-                    found[metric] = family(name, metric, labels=["table", "name", *(["part"] if part else [])])
                 found[metric].add_metric([*labels, *([part] if part else [])], value)
         return found.values()
+
+    def _families(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for metric, _, part in (key.partition(".") for key in METRICS):
+            kind = "CounterMetricFamily" if metric in COUNTERS else "GaugeMetricFamily"
+            labels = ["table", "name", *(["part"] if part else [])]
+            found[metric] = getattr(self._metrics, kind)(f"paimon_stream_{snake_case(metric)}", metric, labels=labels)
+        return found

@@ -791,6 +791,8 @@ def test_times_sizes_and_counts_for_people() -> None:
     assert ranges([(n, n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
     assert [plain(one) for one in (None, True, 1234, "x")] == ["-", "yes", "1,234", "x"]
     assert jsonable({"b": b"x", "t": (1, 2)}) == {"b": "eA==", "t": [1, 2]}
+    numbers = [1.5, float("nan"), float("inf"), float("-inf")]
+    assert jsonable(numbers) == [1.5, "NaN", "Infinity", "-Infinity"]  # JSON has no such numbers
 
 
 def test_a_batch_that_another_engine_replaced_is_committed_again_once(tmp_path: Path) -> None:

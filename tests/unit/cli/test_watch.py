@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import select
+import signal
+import socket
 import struct
 import sys
 import termios
@@ -83,17 +85,22 @@ def test_a_place_without_tables_is_an_error_with_its_code(tmp_path: Path) -> Non
 # -- on a terminal ------------------------------------------------------------------------------
 
 
+SCREEN_BEFORE = "\x1b[?1049l"
+
+
 class Terminal:
     """The command in a terminal of its own."""
 
-    def __init__(self, columns: int, rows: int, *words: object) -> None:
+    def __init__(self, columns: int, rows: int, *words: object, term: str = "xterm", stdin: bool = True) -> None:
         self.shown = ""
         self.child, self.stream = pty.fork()
         if not self.child:
-            os.environ["TERM"] = "xterm"
+            os.environ["TERM"] = term
             for name in ("COLUMNS", "LINES", "NO_COLOR"):
                 os.environ.pop(name, None)
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            if not stdin:
+                os.close(0)
             os.execv(sys.executable, [sys.executable, "-m", "paimon_stream", "watch", *map(str, words)])
 
     def until(self, wanted: str) -> None:
@@ -109,11 +116,15 @@ class Terminal:
         self.shown = ""
         os.write(self.stream, keys)
 
+    def is_given_back(self) -> bool:
+        """Whether the terminal waits for whole lines, and shows the screen before."""
+        return bool(termios.tcgetattr(self.stream)[3] & termios.ICANON) and self.shown.count(SCREEN_BEFORE) == 1
+
     def ended(self) -> int:
         """The exit code, after all is read."""
         try:
-            while os.read(self.stream, 65536):
-                pass
+            while data := os.read(self.stream, 65536):
+                self.shown += data.decode("utf-8", "replace")
         except OSError:
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
@@ -123,8 +134,8 @@ class Terminal:
 def terminal() -> Iterator[Callable[..., Terminal]]:
     begun: list[Terminal] = []
 
-    def begin(*given: object) -> Terminal:
-        begun.append(Terminal(*given))  # type: ignore[arg-type]
+    def begin(*given: object, **more: object) -> Terminal:
+        begun.append(Terminal(*given, **more))  # type: ignore[arg-type]
         return begun[-1]
 
     yield begin
@@ -160,7 +171,7 @@ def test_ctrl_c_ends_and_gives_the_terminal_back(warehouse: Path, terminal: Call
     screen = terminal(80, 24, "--interval", 60, warehouse)
     screen.until("2 tables")
     screen.press(b"\x03")
-    screen.until("\x1b[?1049l")  # the screen before
+    screen.until(SCREEN_BEFORE)
     assert screen.ended() == 130
 
 
@@ -174,3 +185,59 @@ def test_a_table_that_vanishes_is_shown_and_the_others_go_on(
     screen.until("There is no table any more.")
     screen.press(b"q")
     assert screen.ended() == 0
+
+
+def test_a_kill_gives_the_terminal_back(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(80, 24, "--interval", 60, warehouse)
+    screen.until("2 tables")
+    os.kill(screen.child, signal.SIGTERM)
+    assert screen.ended() == 143
+    assert screen.is_given_back()
+
+
+def test_ctrl_c_gives_the_terminal_back_where_a_store_never_answers(terminal: Callable[..., Terminal]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = [f"s3.endpoint=http://127.0.0.1:{silent.getsockname()[1]}", "s3.access-key=a", "s3.secret-key=b"]
+        words = [word for one in options for word in ("--storage-option", one)]
+        screen = terminal(80, 24, *words, "s3://bucket/warehouse")
+        silent.accept()
+        screen.press(b"\x03")
+        assert screen.ended() == 130
+    assert screen.is_given_back()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_one_listing(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
+    screen = terminal(80, 24, warehouse, term="dumb")
+    assert screen.ended() == 0
+    assert "shop.db/orders  silent" in screen.shown
+
+
+def test_a_pipe_gets_one_listing_where_colours_are_forced(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run(warehouse).stdout.startswith("table  ")
+
+
+def test_a_closed_standard_input_gives_no_keys(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(80, 24, "--rounds", 1, "--interval", 0.1, warehouse, stdin=False)
+    assert screen.ended() == 0
+    assert "2 tables" in screen.shown
+
+
+def test_no_name_commands_the_terminal(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    evil = warehouse / "shop.db/a\x1b]0;b\x07/schema/schema-0"
+    evil.parent.mkdir(parents=True)
+    evil.write_text("{")
+    screen = terminal(80, 24, "--rounds", 1, "--interval", 1, warehouse)
+    assert screen.ended() == 0
+    assert "3 tables" in screen.shown
+    assert "\x1b]0" not in screen.shown
+
+
+def test_keys_that_come_together_all_count(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal(80, 24, "--interval", 60, warehouse)
+    screen.until("by state")
+    screen.press(b"\x1b[B\x1b[Bssq")
+    assert screen.ended() == 0
+    assert "by age" in screen.shown

@@ -1,6 +1,7 @@
 """What Prometheus and OpenTelemetry are given: the sink's metrics, and a span for each batch."""
 
 import json
+import pickle
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,19 @@ def test_prometheus_text_tells_sinks_apart(prometheus):
     found = text()
     assert 'paimon_stream_skipped_batches_total{name="late",table="/data/shop.db/orders"} 0.0' in found
     assert found.count("# TYPE paimon_stream_skipped_batches_total counter") == 1
+
+
+def test_a_registry_refuses_a_second_collector_which_would_double_every_metric(prometheus):
+    collector, registry, _ = prometheus
+    with pytest.raises(ValueError, match="Duplicated"):
+        type(collector)(registry)
+
+
+def test_spans_can_be_pickled_with_their_sink():
+    pytest.importorskip("opentelemetry.trace")
+    from paimon_stream.metrics.opentelemetry import BatchSpans
+
+    pickle.loads(pickle.dumps(BatchSpans()))(REPORT)
 
 
 def test_a_sink_of_the_same_table_and_name_replaces_the_earlier_one(prometheus):
