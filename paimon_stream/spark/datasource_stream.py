@@ -78,6 +78,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(self._table.location, subject=True)
         self._from = opt.Arguments(self._table.location).whole(needed, asked.get(needed, 0))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None}  # tasks do not need it, and what it remembers grows
+
     def initialOffset(self) -> Offset:
         """Before the first batch."""
         return _BEFORE

@@ -444,3 +444,13 @@ def test_a_limit_of_snapshots_makes_batches(job: Job) -> None:
 def test_a_limit_is_refused_where_spark_has_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"needs Spark 4\.2"):
         Stream(made(tmp_path), IDS, **{"read.stream.max-snapshots-per-trigger": "2"})
+
+
+def test_what_goes_to_tasks_does_not_grow(tmp_path: Path) -> None:
+    table, sizes = made(tmp_path), set()
+    stream = Stream(table)
+    for number in range(4):
+        add(table, number)
+        assert stream.ids() == [number]
+        sizes.add(len(CPickleSerializer().dumps(stream.reader)))
+    assert len(sizes) == 1
