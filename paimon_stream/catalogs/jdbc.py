@@ -66,7 +66,8 @@ class JdbcCatalog(FilesystemCatalog):
         if not self._has(name):
             added = f"INSERT INTO {_DATABASE} VALUES (:key, :db, 'exists', 'true'), (:key, :db, 'location', :at)"
             with suppress(errors.AlreadyExists):  # somebody else was first
-                return ask(self.storage_options, added, db=name, at=f"{self.warehouse}/{name}.db")
+                ask(self.storage_options, added, db=name, at=f"{self.warehouse}/{name}.db")
+                return
         super().create_database(name, ignore_if_exists)
 
     def list_tables(self, database: str) -> list[str]:
