@@ -63,11 +63,12 @@ class JdbcCatalog(FilesystemCatalog):
 
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
         """Creates an empty database. Raises `AlreadyExists`."""
-        if self._has(name):
-            super().create_database(name, ignore_if_exists)
-        else:
+        if not self._has(name):
             added = f"INSERT INTO {_DATABASE} VALUES (:key, :db, 'exists', 'true'), (:key, :db, 'location', :at)"
-            ask(self.storage_options, added, db=name, at=f"{self.warehouse}/{name}.db")
+            with suppress(errors.AlreadyExists):  # somebody else was first
+                ask(self.storage_options, added, db=name, at=f"{self.warehouse}/{name}.db")
+                return
+        super().create_database(name, ignore_if_exists)
 
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such database."""
@@ -121,7 +122,8 @@ class JdbcCatalog(FilesystemCatalog):
         added = [f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{i}, :v{i})" for i in range(len(found))]
         pairs = {f"{'nv'[j]}{i}": text for i, pair in enumerate(found.items()) for j, text in enumerate(pair)}
         gone = f"DELETE FROM {_OPTIONS} WHERE {_ONE} AND table_name = :t"
-        ask(self.storage_options, gone, *added, db=db, t=t, **pairs)
+        with suppress(errors.AlreadyExists):  # the copy of somebody who altered the table at the same time
+            ask(self.storage_options, gone, *added, db=db, t=t, **pairs)
 
 
 def open_table(location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> Storage:
@@ -216,7 +218,11 @@ def ask(options: Mapping[str, str], *statements: str, then: Any = list, **values
         codes = [type(failed).__name__, getattr(was, "sqlite_errorname", 0), *codes]
         why = ", ".join(str(one) for one in codes if one)
         text = f"The catalog's database, {shown}, failed ({why}). See that it runs, and that 'uri', 'jdbc.user' and "
-        raise kind(f"{text}'jdbc.password' are right and may read, write and create its tables.", path=shown) from None
+        text = f"{text}'jdbc.password' are right and may read, write and create its tables."
+        if isinstance(failed, sql.exc.DataError):
+            kind, text = errors.StorageError, f"The catalog's database, {shown}, refused a value ({why}). Take shorter"
+            text += " names: those of catalog, database and table have at most 253 letters together, options 1,000."
+        raise kind(text, path=shown) from None
 
 
 @lru_cache(maxsize=64)

@@ -90,6 +90,14 @@ def ask(options: dict[str, str], statement: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("options", ["postgresql"], indirect=True)
+def test_names_that_are_too_long_are_said_to_be_so(options: dict[str, str]) -> None:
+    catalog(options).create_database("db")
+    with pytest.raises(errors.StorageError, match=r"Take shorter names") as found:
+        catalog(options).create_table(f"db.{250 * 'x'}", COLUMNS)
+    assert not isinstance(found.value, errors.Unavailable)
+
+
+@pytest.mark.parametrize("options", ["postgresql"], indirect=True)
 def test_the_time_of_a_lock_follows_the_zone_of_the_machine_through_the_year(
     options: dict[str, str], monkeypatch: Any
 ) -> None:

@@ -8,7 +8,8 @@ import pickle
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,26 @@ class Shop:
         options = {**self.options, **{key.replace("_", "-"): value for key, value in more.items()}}
         runtime = simulated(1, clock or SimulatedClock())
         return LockedStorage(whole or MemoryStorage(f"locked-{self.folder.name}"), options, "jdbc.db.t", runtime)
+
+
+@contextmanager
+def others_first(shop: Shop, begin: str) -> Iterator[list[Any]]:
+    """Somebody else does first what a statement with this beginning is about to do."""
+    import sqlalchemy
+
+    done: list[Any] = []
+
+    def first(*given: Any) -> None:
+        statement, values = given[2:4]
+        if statement.startswith(begin) and (statement, values) not in done:
+            done.append((statement, values))
+            shop.ask(statement, *values)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", first)
+    try:
+        yield done
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", first)
 
 
 @pytest.fixture
@@ -192,23 +213,29 @@ def test_options_of_tables_become_rows_only_if_they_shall(tmp_path: Path) -> Non
 
 
 def test_two_processes_may_make_the_tables_of_the_database_at_once(tmp_path: Path) -> None:
-    import sqlalchemy
-
-    shop, made = Shop(tmp_path), list[str]()
-
-    def other(*given: Any) -> None:
-        statement = given[2]
-        if statement.startswith("CREATE TABLE") and statement not in made:
-            made.append(statement)
-            shop.ask(statement)
-
-    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", other)
-    try:
+    shop = Shop(tmp_path)
+    with others_first(shop, "CREATE TABLE") as made:
         shop.catalog.create_database("db")
-    finally:
-        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", other)
     assert len(made) == len(TABLES)
     assert shop.catalog.list_databases() == ["db"]
+
+
+def test_of_two_who_create_a_database_at_once_one_is_told_so(shop: Shop) -> None:
+    with others_first(shop, "INSERT INTO paimon_database_properties"):
+        shop.catalog.create_database("x", ignore_if_exists=True)
+        with pytest.raises(errors.AlreadyExists, match="There is a database 'y'"):
+            shop.catalog.create_database("y")
+    assert shop.catalog.list_databases() == ["db", "x", "y"]
+
+
+def test_a_table_that_another_alters_at_the_same_time_is_altered(shop: Shop) -> None:
+    shop.catalog.create_table("db.t", COLUMNS)
+    shop.ask(
+        "CREATE TRIGGER other BEFORE INSERT ON paimon_table_properties BEGIN INSERT INTO paimon_table_properties "
+        "VALUES (new.catalog_key, new.database_name, new.table_name, new.property_key, 'theirs'); END"
+    )
+    shop.catalog.alter_table("db.t", [SchemaChange.set_option("snapshot.num-retained.max", "15")])
+    assert shop.catalog.get_table("db.t").schema.options["snapshot.num-retained.max"] == "15"
 
 
 # -- the lock ---------------------------------------------------------------------------------------------
