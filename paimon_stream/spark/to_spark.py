@@ -84,6 +84,8 @@ def _by_spark(spark: SparkSession, scan: Scan, written: TableSchema, files: Iter
 
 def _column(one: DataField, old: DataField | None) -> Any:
     made = functions.lit(None).cast(nullable_everywhere(spark_type(one.type))) if old is None else named(old.name)
+    if one.type.is_float:  # else Spark skips row groups by bounds that leave NaN out, and with it rows
+        made = functions.nanvl(made, functions.lit(float("nan")).cast(spark_type(one.type)))
     return made.alias(one.name)
 
 
@@ -131,7 +133,9 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
 
 
 def _differs(type_: DataType) -> bool:
-    """Whether Spark reads values of the type otherwise: digits beyond microseconds, and times of a day."""
+    """Whether Spark reads values of the type otherwise: digits beyond microseconds, times of a day, and, where it
+    filters, NaN in members of a struct."""
     parts = [*filter(None, (type_.key, type_.element)), *(one.type for one in type_.fields)]
     fine = type_.is_timestamp and type_.precision > 6
+    fine |= any(one.type.is_float for one in type_.fields)
     return fine or type_.root in (TypeRoot.TIME, TypeRoot.MULTISET) or any(map(_differs, parts))

@@ -117,6 +117,20 @@ def test_renamed_added_and_dropped_columns_are_found_in_older_files(
     assert is_native(wider.to_spark(spark_session, ["id"]))
 
 
+def test_rows_with_nan_are_found_whatever_the_bounds_in_a_file_say(spark_session: SparkSession, tmp_path: Path) -> None:
+    columns = [("id", "INT"), ("d", "DOUBLE"), ("f", "FLOAT"), ("n", "ROW<x DOUBLE>")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns)
+    nan, ids = float("nan"), pa.array([1, 2], pa.int32())
+    floats = pa.array([nan, 0.0], pa.float32())
+    table.append(pa.table({"id": ids, "d": [nan, 0.0], "f": floats, "n": [{"x": nan}, {"x": 0.0}]}))
+    flat = table.to_spark(spark_session, columns=["id", "d", "f"])
+    assert is_native(flat)
+    assert flat.dtypes == [("id", "int"), ("d", "double"), ("f", "float")]
+    for frame, names in ((flat, ("d", "f")), (table.to_spark(spark_session), ("d", "f", "n.x"))):
+        for condition in (f"{name} {text}" for name in names for text in ("> 1", "= double('NaN')", "> 1e300")):
+            assert [one.id for one in frame.where(condition).collect()] == [1], condition
+
+
 def test_the_snapshot_and_the_columns_are_chosen_when_it_is_made(spark_session: SparkSession, tmp_path: Path) -> None:
     table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT"), ("p", "STRING")], partition_keys=["p"])
     empty = table.to_spark(spark_session)
