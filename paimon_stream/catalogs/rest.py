@@ -121,7 +121,8 @@ class RestClient:
         answered, shown = f"answered {status}" if status else "gave no answer", shown_location(self.uri)
         seconds = float(wait) if wait.isdecimal() else 0.0
         text = f"The catalog's server {shown} {answered} to {verb} {path}: {text[:300]}. {cure}"
-        raise kind(text, uri=shown, status=status, resource=resource, wait=seconds)
+        named = {resource.lower(): path} if resource in ("DATABASE", "TABLE") else {}
+        raise kind(text, uri=shown, status=status, resource=resource, wait=seconds, **named)
 
 
 def path_of(*names: str) -> str:

@@ -24,6 +24,7 @@ pytest.importorskip("urllib3")
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
 from paimon_stream.catalogs.rest import RestClient
+from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
@@ -101,6 +102,13 @@ def test_a_wrong_token_is_reported_without_the_token(server: RestDouble) -> None
     with pytest.raises(errors.PermissionDenied, match=r"401.*'token'") as raised:
         catalog(server.options(token="wr0ng-never-shown")).list_databases()
     assert "never-shown" not in str(raised.value) + repr(raised.value.context)
+
+
+def test_what_is_not_there_ends_a_command_as_in_other_catalogs(cat: PaimonCatalog) -> None:
+    for missing in (lambda: cat.get_table("db.none"), lambda: cat.list_tables("none")):
+        with pytest.raises(errors.NotFound) as raised:
+            missing()
+        assert code_of(raised.value) == MISSING
 
 
 def test_a_server_that_is_away_is_reported_as_unavailable() -> None:
