@@ -112,10 +112,9 @@ class RestClient:
         if 200 <= status < 300 and isinstance(node, dict):
             return node
         message, resource = (node.get("message"), node.get("resourceType")) if isinstance(node, dict) else (node, None)
-        text, kind = str(message or ""), _ERRORS.get(status, errors.Unavailable)
-        secrets = {one.removeprefix("Bearer ") for one in self.headers.values()} - {""}
-        for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
-            text = text.replace(secret, "***")
+        secrets = {one.removeprefix("Bearer ") for one in self.headers.values()} - {""}  # one may be a part of another
+        hidden = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True))) or "(?!)"
+        text, kind = re.sub(hidden, "***", str(message or "")), _ERRORS.get(status, errors.Unavailable)
         cure = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
         cure = "Look whether it was done, and try again." if kind is errors.Unavailable else cure
         answered, shown = f"answered {status}" if status else "gave no answer", shown_location(self.uri)
@@ -340,16 +339,14 @@ class RestStorage(StorageView):
 
     def _renew(self, *, refused: bool = False) -> bool:
         """Opens the store with a new token if the last one has less than an hour left, or was `refused`."""
-        now = system().clock.now_millis()
-        if self._until is None or (not refused and self._until - now > 3_600_000):
-            return False
-        if self._until and now - self._asked < 60_000:
+        now, until = system().clock.now_millis(), self._until
+        if until is None or (not refused and until - now > 3_600_000) or (until and now - self._asked < 60_000):
             return False
         self._asked = now
         try:
             node = self._client.ask("GET", f"{self._path}/token")
         except errors.Unavailable:
-            if self._until <= now:
+            if until <= now:
                 raise
             return False  # the last one still opens the store
         token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}

@@ -47,6 +47,7 @@ NAMES = itertools.count()
 @pytest.fixture
 def server() -> Iterator[RestDouble]:
     name = f"rest{next(NAMES)}"
+    rest._negotiated.cache_clear()  # an earlier server may have had the same port
     with RestDouble(f"memory://{name}") as double:
         yield double
     MemoryStorage(name).clear()
