@@ -21,6 +21,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from tests.kits.commits import java_latest
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.catalogs import JDBC, under_java_lock
 
 TRIES = 3
 
@@ -88,13 +89,15 @@ class JavaCommitter(Actor):
         )
 
     def _renamed(self, snapshot: Snapshot) -> bool:
-        storage, path = self.ready().storage, snapshot_path(snapshot.id)
-        if storage.exists(path):
-            return False
-        if self.replaces:
-            storage.write(path, encode_snapshot(snapshot))
-            return True
-        return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
+        process, path = self.ready(), snapshot_path(snapshot.id)
+        storage = process.plain if self.world.catalog == JDBC else process.storage
+        with under_java_lock(process):
+            if storage.exists(path):
+                return False
+            if self.replaces:
+                storage.write(path, encode_snapshot(snapshot))
+                return True
+            return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
 
 
 class JavaWriter(JavaCommitter):
@@ -141,10 +144,17 @@ class JavaWithoutLock(JavaWriter):
     replaces = True
 
 
+class JavaUnderLock(JavaWithoutLock):
+    """The same, under the lock of a JDBC catalog."""
+
+    kind = "Java writer under the lock"
+
+
 class JavaKeeper(Actor):
     """Java's expiry, rollback and tags, each in one step."""
 
     kind = "Java keeper"
+    by_server = True
     may_expire = True
     may_roll_back = True
     whole = True
