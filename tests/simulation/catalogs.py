@@ -1,7 +1,7 @@
 """Tables of catalogs. A REST catalog's server answers inside the process: the real client asks a pool of connections
 whose other end is here. A JDBC catalog's lock is a row of SQLite in memory, with the simulated time.
 
-The server keeps the rules of `tests/servers/rest_double.py`. What it knows is what lies on the disk, in its own JSON."""
+The server keeps the rules of `tests/servers/rest_double.py`. It knows what lies on the disk, in its own JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -151,10 +151,7 @@ class Server:
             return _said((503, {"message": "busy"}))
         if fault is Fault.TOKEN_EXPIRED:
             return Answer(401, b"", {})
-        if verb == "show":
-            given = answer()
-        else:
-            given = self._sent(process, path, answer, fault)
+        given = answer() if verb == "show" else self._sent(process, path, answer, fault)
         if fault in (Fault.DIES_AFTER, Fault.LATE_AND_DEAD):
             raise process.die()
         if fault in (Fault.ANSWER_LOST, Fault.LATE):
@@ -304,10 +301,8 @@ def under_java_lock(process: Process) -> Iterator[None]:
         yield
     finally:
         if not process.dead:
-            try:
+            with suppress(errors.StorageError):
                 world.locks.ask(Given(process), f"DELETE FROM {jdbc._LOCKS}", lock=LOCK)
-            except errors.StorageError:
-                pass
 
 
 @contextmanager
