@@ -50,10 +50,10 @@ Status = tuple[int, dict[str, Any]]
 def storage_of(process: Process, plain: ProcessStorage) -> Any:
     """The table as a process opens it by its catalog."""
     world = process.world
-    if process.actor.by_server or world.catalog == "":
-        return plain
     if world.catalog == JDBC:
         return Locked(plain, Given(process), LOCK, process.runtime)
+    if process.actor.by_server or not world.catalog:
+        return plain
     own = {"uri": "http://server", "prefix": "p", "token": str(process.number), "identifier": path_of("db", "t")}
     own["table-id"] = _table_id(world)
     if world.data_tokens:

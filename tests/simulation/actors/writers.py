@@ -85,7 +85,7 @@ class HastyKeeper(BatchWriter):
         super().work()
         process = self.ready()
         return expire_snapshots(
-            replace(self.table(), storage=process.plain),
+            replace(self.table(), storage=process.plain if self.world.locks is None else process.storage),
             retain_max=1,
             retain_min=1,
             protect_streams=False,
