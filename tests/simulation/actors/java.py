@@ -15,6 +15,7 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.branch import is_served
 from paimon_stream.table.layout import LATEST_HINT, NameSource, manifest_path, schema_path, snapshot_path, tag_path
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
@@ -97,7 +98,12 @@ class JavaCommitter(Actor):
             if self.replaces:
                 storage.write(path, encode_snapshot(snapshot))
                 return True
-            return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
+            if storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED:
+                return True
+            if not is_served(process.storage):
+                return False
+            there = SnapshotStore(storage, process.runtime).find(snapshot.id)  # the server may have had it before
+            return there is not None and there.nonce == snapshot.nonce
 
 
 class JavaWriter(JavaCommitter):
