@@ -8,7 +8,14 @@ from collections.abc import Collection
 from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
-from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
+from tests.simulation.actors.java import (
+    Brancher,
+    JavaKeeper,
+    JavaOverwriter,
+    JavaUnderLock,
+    JavaWithoutLock,
+    JavaWriter,
+)
 from tests.simulation.actors.maintenance import (
     AutomaticTagger,
     Expirer,
@@ -29,6 +36,7 @@ from tests.simulation.actors.writers import (
     SchemaChanger,
     SecondDeleter,
 )
+from tests.simulation.catalogs import JDBC, KINDS, OLD_REST, REST, Locks
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
@@ -67,6 +75,10 @@ NEWCOMERS = frozenset(
 
 COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondCompactor: 16}
 """They came even later. A draw of their own decides whether they take part, so no other draw changes."""
+
+_SERVERS = (Restorer, Tagger, AutomaticTagger, Brancher, JavaWithoutLock)
+LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {REST: _SERVERS, OLD_REST: _SERVERS, JDBC: (JavaWithoutLock,)}
+"""What the server does by itself, and who commits without it."""
 
 TABLES: tuple[dict[str, str], ...] = (
     {},
@@ -173,6 +185,14 @@ def world_of(
         drawn = upkeep and newcomers and possible and random.Random(f"{upkeeper.kind} {seed}").randrange(4) == 0
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
+    world.catalog = catalog_of(seed, only, drawn=newcomers and compactors and dynamic and upkeep)
+    if world.catalog:
+        world.data_tokens = world.catalog != JDBC and seed % 2 == 0
+        actors = [one for one in actors if type(one) not in LEFT_OUT[world.catalog]]
+    if world.catalog == JDBC:
+        world.locks = Locks(world)
+        if JavaUnderLock.kind in only if only else seed % 3 == 0:
+            actors.append(JavaUnderLock(world, f"the {JavaUnderLock.kind}"))
     actors += [kind(world, f"the {kind.kind}") for kind in (Deleter, SecondDeleter) if kind.kind in only]
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
@@ -180,6 +200,13 @@ def world_of(
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def catalog_of(seed: int, only: Collection[str], *, drawn: bool) -> str:
+    """The kind of catalog that the table is in; none in five of eight schedules."""
+    if only:
+        return next((one for one in KINDS if one in only), "")
+    return random.Random(f"catalog {seed}").choice(("", "", "", "", "", *KINDS)) if drawn else ""
 
 
 def several_assigners(world: World, there: Collection[Actor]) -> list[Actor]:

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from paimon_stream.errors import NoSpace, PaimonStreamError, Unavailable
+from paimon_stream.errors import NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, delete_each
 from paimon_stream.storage.together import Request, Tally, in_turn
 from tests.kits.faults import Killed
@@ -37,11 +37,15 @@ class Fault(Enum):
     SLOW = "lists one half of the folder now and the other half later"
     CONFLICT = "is refused again and again because of other requests, and nothing is there"
     STORM = "is refused, as are the next requests of all processes"
+    FAILS_AFTER = "takes effect, but the server answers that it failed"
+    TWICE = "arrives twice, and the second answer counts"
+    AGAIN_LATER = "arrives twice, and the second time later"
+    TOKEN_EXPIRED = "is refused, because a token has expired"
 
 
 _DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
 _FAILURES: Final = (Fault.FAILS_BEFORE, Fault.ANSWER_LOST)
-CHANGES: Final = frozenset({"put", "write", "delete"})
+CHANGES: Final = frozenset({"put", "write", "delete", "commit", "lock", "unlock"})
 
 
 STORM = 40
@@ -50,13 +54,20 @@ CONFLICT_MILLIS = 1600
 """How long a store's client repeats a put that is refused because of other requests (docs/stores.md)."""
 
 
-def possible(verb: str, path: str, *, on_store: bool = False) -> tuple[Fault, ...]:
-    """The faults that such an operation may have on a disk or `on_store`, an object store.
+def possible(verb: str, path: str, *, on_store: bool = False, token: bool = False) -> tuple[Fault, ...]:
+    """The faults that such an operation may have on a disk or `on_store`, an object store, opened with a `token`.
 
     A put may arrive after its writer is dead, and so may a write of a hint. On a store this may happen to any
     file that is written. Deletions that arrive late are no promise of any storage that this package accepts.
     """
     faults = (Fault.NONE, *_DEATHS, *_FAILURES)
+    if verb in ("lock", "unlock"):
+        return faults
+    if verb == "show":
+        return (*faults, Fault.TOKEN_EXPIRED, Fault.STORM)
+    if verb == "commit":
+        late = (Fault.LATE, Fault.LATE_AND_DEAD) * 2
+        return (*faults, *late, Fault.FAILS_AFTER, Fault.TWICE, Fault.AGAIN_LATER, Fault.TOKEN_EXPIRED, Fault.STORM)
     if verb == "put" or (verb == "write" and path.endswith("/LATEST")):
         faults += (Fault.LATE, Fault.LATE_AND_DEAD) * 2
     if verb in ("put", "write"):
@@ -69,7 +80,7 @@ def possible(verb: str, path: str, *, on_store: bool = False) -> tuple[Fault, ..
             faults += (Fault.CONFLICT,)
         elif verb == "write":
             faults += (Fault.LATE, Fault.LATE_AND_DEAD)
-    return faults
+    return (*faults, Fault.TOKEN_EXPIRED) if token else faults
 
 
 class ProcessStorage:
@@ -110,7 +121,7 @@ class ProcessStorage:
                 left = [(path, data[: len(data) // 2]) for path, data in waiting[:1] if process.dead]
             for path, data in left:
                 if path not in world.truth.paths:
-                    self._take_effect("write", path, partial(self._disk.write, path, data))
+                    self.take_effect("write", path, partial(self._disk.write, path, data))
             there = sum(path in world.truth.paths for path, _ in files)
             world.faults_met["write of several", "SOME_ARE_THERE"] += 0 < there < len(files)
             raise
@@ -178,9 +189,13 @@ class ProcessStorage:
             world.millis += CONFLICT_MILLIS
         if world.is_refused(process.actor):
             fault = Fault.FAILS_BEFORE
+        if world.locks is not None and verb in ("put", "write") and path.startswith("snapshot/snapshot-"):
+            world.locks.check(process, path)
         if fault is Fault.NONE or fault is Fault.SLOW:
-            return self._take_effect(verb, path, effect)
+            return self.take_effect(verb, path, effect)
         text = f"{verb} of {path!r}: {fault.value}"
+        if fault is Fault.TOKEN_EXPIRED:
+            raise PermissionDenied(text, path=path)
         if fault is Fault.DIES_BEFORE:
             raise process.die()
         if fault in (Fault.FAILS_BEFORE, Fault.CONFLICT):
@@ -190,12 +205,13 @@ class ProcessStorage:
         if fault in (Fault.LATE, Fault.LATE_AND_DEAD):
             world.late.append((process, verb, path, effect))
         else:
-            self._take_effect(verb, path, effect)
+            self.take_effect(verb, path, effect)
         if fault in (Fault.DIES_AFTER, Fault.LATE_AND_DEAD):
             raise process.die()
         raise Unavailable(text, path=path)
 
-    def _take_effect(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+    def take_effect(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+        """Does what an operation asks for."""
         if verb not in CHANGES:
             return effect()
         try:

@@ -21,6 +21,7 @@ from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 from tests.simulation import (
+    planted_catalogs,
     planted_compaction,
     planted_deletes,
     planted_dynamic,
@@ -363,6 +364,7 @@ def numbers_begin_at_zero(patch: Patch) -> None:
 __all__ = [
     "BUGS",
     "Bug",
+    "planted_catalogs",
     "planted_compaction",
     "planted_deletes",
     "planted_dynamic",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from paimon_stream.errors import PaimonStreamError
 from tests.simulation.cast import world_of
+from tests.simulation.catalogs import answering
 from tests.simulation.choices import Script
 from tests.simulation.limits import DISTURBED, Limit
 from tests.simulation.rewriting import rewriting
@@ -40,7 +41,7 @@ def run(seed: int, script: Script | None = None, make: MakeWorld = world_of, *, 
     somebody rolled back or dropped the table beside a writer at work, which the pages exclude."""
     world = make(seed, script)
     try:
-        with _silence(), rewriting():
+        with _silence(), rewriting(), answering(world):
             world.run()
     except Limit as limit:
         return Outcome(seed, world, limit=str(limit))

@@ -14,6 +14,7 @@ from greenlet import getcurrent, greenlet
 from paimon_stream.commit.report import Phase
 from paimon_stream.runtime import Runtime
 from tests.kits.faults import Killed
+from tests.simulation.catalogs import storage_of
 from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ProcessClock:
 @dataclass(frozen=True, slots=True)
 class Burst:
     """How far a process goes: a number of operations, or up to its next change, or its next operation on a
-    snapshot's file. With 0 operations it goes on to its end."""
+    snapshot's file or its lock. With 0 operations it goes on to its end."""
 
     operations: int = 0
     changes: bool = False
@@ -91,13 +92,16 @@ class Process:
     result: object = None
     error: BaseException | None = None
     putting: Any = None
+    number: int = 0
+    under_lock: int = 0
     _greenlet: greenlet | None = None
     _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
 
     def __post_init__(self) -> None:
         self.clock = ProcessClock(self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000)))
         self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
-        self.storage = ProcessStorage(self)
+        self.plain = ProcessStorage(self)
+        self.storage = storage_of(self, self.plain)
 
     @property
     def may_expire(self) -> bool:
@@ -178,7 +182,8 @@ class Process:
         if burst.changes:
             return verb in CHANGES and self.done > 0
         if burst.snapshots:
-            return verb in ("put", "delete") and "snapshot-" in path and self.done > 0
+            published = verb in ("put", "commit", "delete") and "snapshot-" in path
+            return (published or verb in ("lock", "unlock")) and self.done > 0
         return burst.operations > 0 and self.done >= burst.operations
 
     def _stop(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.kits.seeds import examples, seeds
 from tests.simulation.cast import world_of
+from tests.simulation.catalogs import KINDS as CATALOGS
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.limits import DOCUMENTED
@@ -144,11 +145,19 @@ def test_schedules_with_deleters_bring_no_row_back(start: int) -> None:
         assert outcome.rule is None, str(outcome)
 
 
+@pytest.mark.parametrize("kind", CATALOGS)
+def test_schedules_of_tables_in_catalogs_commit_each_row_once(kind: str) -> None:
+    others = ("twin", "batch writer", "committer", "hasty keeper", "Java keeper", "Java writer under the lock")
+    for seed in range(examples(4, 200)):
+        outcome = run(seed, make=partial(world_of, only=(kind, *others)))
+        assert outcome.rule is None, str(outcome)
+
+
 def ran(seed: int) -> World:
     return run(seed).world
 
 
-@pytest.mark.parametrize("seed", [3, 11, 12, 13])
+@pytest.mark.parametrize("seed", [3, 12, 17, 25])
 def test_a_seed_gives_the_same_run_to_the_byte(seed: int) -> None:
     one, two = ran(seed), ran(seed)
     assert one.log == two.log

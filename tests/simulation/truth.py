@@ -16,6 +16,7 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.actors.writers import PartitionExpirer
 from tests.simulation.archive import Archive
+from tests.simulation.catalogs import NO_VOID, REST
 from tests.simulation.compactions import check_compaction
 from tests.simulation.deletes import check_deletes
 from tests.simulation.dynamic import check_index
@@ -196,6 +197,8 @@ class Truth:
             raise Limit(NOT_PUT_BACK_YET)
         elif head is not None and state.id > head.id and self._on_beside(state):
             raise Limit(BUILT_ON_SLEEPERS)
+        elif self.world.catalog == REST:
+            raise Violation(NO_VOID, f"{process.name} has the server take snapshot {state.id} beside the line")
         else:
             self.beside[state.id] = process
         self._once(state)

@@ -14,6 +14,7 @@ from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS
 from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
+from tests.simulation.catalogs import Locks
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
@@ -35,6 +36,7 @@ class World:
     With `tracked`, its rows have ids. With `vectors`, compactions mark rows by deletion vectors.
     With `deletes`, deleters do, and `asked` has the positions in each file whose rows they wanted to delete.
     With `partitions_expire`, partitions expire by the age of their files.
+    `catalog` is the kind of catalog that the table is in. With `data_tokens`, its store is opened by a token.
     """
 
     seed: int
@@ -68,6 +70,8 @@ class World:
     deletes: bool = False
     asked: dict[str, set[int]] = field(default_factory=dict)
     partitions_expire: bool = False
+    catalog: str = ""
+    data_tokens: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)
 
@@ -77,6 +81,7 @@ class World:
         self.source = random.Random(f"values {self.seed}")
         made = simulated(self.seed)
         self.dice, self.ids = made.rng, made.ids
+        self.locks: Locks | None = None
 
     def now_millis(self) -> int:
         return self.millis
@@ -118,7 +123,7 @@ class World:
     def spawn(self, actor: Actor) -> Process:
         """A new process of an actor."""
         self.serial += 1
-        process = Process(self, f"{actor.name} (process {self.serial})", actor=actor)
+        process = Process(self, f"{actor.name} (process {self.serial})", actor=actor, number=self.serial)
         self.processes = [one for one in self.processes if not one.dead]
         self.processes.append(process)
         return process
@@ -187,7 +192,7 @@ class World:
                 return
             verb, path = process.pending
             if not (self.peaceful or actor.without_faults) and self.choices.once_in(5):
-                fault = self.choices.pick(possible(verb, path, on_store=self.on_store))
+                fault = self.choices.pick(possible(verb, path, on_store=self.on_store, token=self.data_tokens))
             self.faults_met[verb, fault.name] += 1
             said += f"goes on with {verb} {path}" + ("" if fault is Fault.NONE else f", which {fault.value}")
         if self.clocks_jump and not self.peaceful and self.choices.once_in(8):

@@ -40,6 +40,8 @@ class Actor:
     """Whether each piece of work runs in one step: what another engine does wrongly in between is no matter
     of this package."""
     without_faults: ClassVar[bool] = False
+    by_server: ClassVar[bool] = False
+    """Whether the server of a REST catalog does this work, on its own files."""
 
     def __post_init__(self) -> None:
         """Actors with more to remember begin here."""

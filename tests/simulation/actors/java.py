@@ -15,12 +15,14 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.branch import is_served
 from paimon_stream.table.layout import LATEST_HINT, NameSource, manifest_path, schema_path, snapshot_path, tag_path
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from tests.kits.commits import java_latest
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.catalogs import JDBC, under_java_lock
 
 TRIES = 3
 
@@ -88,13 +90,20 @@ class JavaCommitter(Actor):
         )
 
     def _renamed(self, snapshot: Snapshot) -> bool:
-        storage, path = self.ready().storage, snapshot_path(snapshot.id)
-        if storage.exists(path):
-            return False
-        if self.replaces:
-            storage.write(path, encode_snapshot(snapshot))
-            return True
-        return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
+        process, path = self.ready(), snapshot_path(snapshot.id)
+        storage = process.plain if self.world.catalog == JDBC else process.storage
+        with under_java_lock(process):
+            if storage.exists(path):
+                return False
+            if self.replaces:
+                storage.write(path, encode_snapshot(snapshot))
+                return True
+            if storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED:
+                return True
+            if not is_served(process.storage):
+                return False
+            there = SnapshotStore(storage, process.runtime).find(snapshot.id)  # the server may have had it before
+            return there is not None and there.nonce == snapshot.nonce
 
 
 class JavaWriter(JavaCommitter):
@@ -141,10 +150,17 @@ class JavaWithoutLock(JavaWriter):
     replaces = True
 
 
+class JavaUnderLock(JavaWithoutLock):
+    """The same, under the lock of a JDBC catalog."""
+
+    kind = "Java writer under the lock"
+
+
 class JavaKeeper(Actor):
     """Java's expiry, rollback and tags, each in one step."""
 
     kind = "Java keeper"
+    by_server = True
     may_expire = True
     may_roll_back = True
     whole = True

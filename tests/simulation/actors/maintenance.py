@@ -32,6 +32,7 @@ def tags_of(world: World) -> list[str]:
 
 class Expirer(Actor):
     kind = "expirer"
+    by_server = True
     may_expire = True
 
     def begin(self) -> Work:

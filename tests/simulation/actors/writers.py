@@ -85,7 +85,7 @@ class HastyKeeper(BatchWriter):
         super().work()
         process = self.ready()
         return expire_snapshots(
-            replace(self.table(), storage=process.storage),
+            replace(self.table(), storage=process.plain if self.world.locks is None else process.storage),
             retain_max=1,
             retain_min=1,
             protect_streams=False,
@@ -240,6 +240,7 @@ class SchemaChanger(Actor):
     """Adds a column."""
 
     kind = "schema changer"
+    by_server = True
 
     def begin(self) -> Work:
         self.doing = "a new column"

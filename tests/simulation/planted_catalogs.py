@@ -1,0 +1,107 @@
+"""Small changes to what commits through catalogs. `planted.py` has the others."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from paimon_stream import errors
+from paimon_stream.catalogs import jdbc, rest
+from paimon_stream.catalogs.jdbc import LockedStorage
+from paimon_stream.catalogs.rest import RestStorage
+from paimon_stream.commit.publish import Lost, Placed, Publisher
+from paimon_stream.storage.base import PutResult
+from tests.simulation.bug import Patch, bug
+from tests.simulation.catalogs import JDBC, REST, Locks
+
+OTHERS = ("batch writer", "twin")
+
+
+@bug("A commit that the server answers with `success: false` is lost, without a look at who has the id.", REST, *OTHERS)
+def false_is_lost_without_a_look(patch: Patch) -> None:
+    def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
+        try:
+            created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+        except errors.Unavailable:
+            return real(self, staged, patience, usable)
+        return Placed(doubted=False) if created else Lost(proven=True)
+
+    real = Publisher.put
+    patch.setattr(Publisher, "put", put)
+
+
+@bug("A commit that is answered 503, 500 or not at all counts as refused.", REST, *OTHERS)
+def no_answer_is_a_refusal(patch: Patch) -> None:
+    def commit(self: RestStorage, body: dict[str, Any]) -> PutResult:
+        try:
+            return real(self, body)
+        except errors.Unavailable as why:
+            raise errors.StorageError(why.message) from None
+
+    real = RestStorage._commit
+    patch.setattr(RestStorage, "_commit", commit)
+
+
+@bug("The bytes of the server's snapshot are compared with those that were sent.", REST, *OTHERS)
+def bytes_instead_of_the_nonce(patch: Patch) -> None:
+    def read(self: RestStorage, path: str, *limit: int) -> bytes:
+        found = rest._VERSION.fullmatch(path)
+        node = self._shown(found[1]) if found is not None and found[1] else None
+        return real(self, path, *limit) if node is None else json.dumps(node).encode()
+
+    real = RestStorage.read
+    patch.setattr(RestStorage, "read", read)
+    patch.setattr(Publisher, "_is_ours", lambda self, content, staged: content == staged.content)
+
+
+@bug("A commit is sent with the base that the server has by then.", REST, "Java keeper", *OTHERS)
+def a_post_has_a_new_base(patch: Patch) -> None:
+    def commit(self: RestStorage, body: dict[str, Any]) -> PutResult:
+        latest = self._shown("LATEST")
+        return real(self, {**body, "baseSnapshotUuid": None if latest is None else latest.get("uuid")})
+
+    real = RestStorage._commit
+    patch.setattr(RestStorage, "_commit", commit)
+
+
+def _reworded(patch: Patch, old: str, new: str) -> None:
+    """The database is asked in other words."""
+
+    def ask(self: Locks, options: Any, *statements: str, **values: Any) -> Any:
+        return real(self, options, *(one.replace(old, new) for one in statements), **values)
+
+    real = Locks.ask
+    patch.setattr(Locks, "ask", ask)
+
+
+@bug("The release of a lock that has expired takes that of another.", JDBC, *OTHERS)
+def the_lock_of_another_is_released(patch: Patch) -> None:
+    _reworded(patch, " AND acquired_at = :at", "")
+
+
+@bug("A lock that has expired counts as held.", JDBC, *OTHERS)
+def an_expired_lock_is_held(patch: Patch) -> None:
+    _reworded(patch, "AND {age} > expire_time_seconds", "AND expire_time_seconds < 0")
+
+
+@bug("A lock that is held counts as expired.", JDBC, *OTHERS)
+def a_held_lock_has_expired(patch: Patch) -> None:
+    _reworded(patch, "AND {age} > expire_time_seconds", "AND expire_time_seconds > 0")
+
+
+@bug("A lock that another holds counts as taken.", JDBC, *OTHERS)
+def the_lock_of_another_is_ours(patch: Patch) -> None:
+    _reworded(patch, "INSERT INTO", "INSERT OR IGNORE INTO")
+
+
+@bug("The lock is released before the snapshot is put.", JDBC, *OTHERS)
+def the_lock_is_released_too_early(patch: Patch) -> None:
+    def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
+        if jdbc._PUBLISHED.fullmatch(path):
+            taken = self._taken(self.named)
+            with suppress(errors.StorageError):
+                jdbc.ask(self.options, f"DELETE FROM {jdbc._LOCKS} AND acquired_at = :at", lock=self.named, at=taken)
+        return self.whole.put_if_absent(path, data)
+
+    patch.setattr(LockedStorage, "put_if_absent", put)
