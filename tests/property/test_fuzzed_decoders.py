@@ -37,6 +37,7 @@ OTHERS = {
     "storage/base.Storage.read", "storage/local.LocalStorage.read", "storage/memory.MemoryStorage.read",
     "storage/object_store.ObjectStorage.read", "storage/os_files.reading", "storage/read_ahead.ReadAhead.read",
     "format/avro_file.encode_", "format/murmur.hash_bytes", "spark/datasource.PaimonDataSource.reader",
+    "catalogs/rest.RestStorage.read", "spark/datasource_stream.StreamReader.read",
 }  # fmt: skip
 """What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands for all that begin
 so."""
