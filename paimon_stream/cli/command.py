@@ -192,7 +192,7 @@ def table_command(
             shown: str | None = None,
             **own: Any,
         ) -> None:
-            of_catalog = {} if location is not None and "/" in location else _catalog_options(named, warehouse)
+            of_catalog = {} if location is not None and "/" in location else catalog_options(named, warehouse)
             if location is None and not of_catalog:
                 raise click.UsageError("Give WAREHOUSE, or --catalog.")
             session = Session(location or "", _storage_options(storage_option), branch, of_catalog)
@@ -218,7 +218,7 @@ def table_command(
     return make
 
 
-def _catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
+def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
     """The options of the catalog: those that the file of catalogs has under its name, and the warehouse. What is not
     typed is in the environment. Raises a usage error, which shows no value, if there is no such section."""
     named = name or (None if warehouse else os.environ.get("PAIMON_STREAM_CATALOG"))

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count as endless
@@ -19,7 +20,7 @@ from rich.text import Text
 
 from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
-from paimon_stream.cli.command import COUNT, Session, folders, option, table_command
+from paimon_stream.cli.command import COUNT, Session, catalog_options, folders, option, table_command
 from paimon_stream.cli.doctor import doctor
 from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
@@ -28,6 +29,7 @@ from paimon_stream.cli.snapshots import query
 from paimon_stream.cli.text import count, in_commands, iso, plain, size
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.runtime import system
+from paimon_stream.storage.together import AT_ONCE
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
@@ -90,8 +92,8 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
 
 
 class Watched:
-    """The tables of some places, with what was seen last. A place is the folder of a table or of a warehouse, or None
-    for the catalog that was given."""
+    """The tables of some places, with what was seen last. A place is the folder of a table or of a warehouse, the name
+    of a table in the catalog that was given, or None for all of that."""
 
     def __init__(self, given: Session, places: Sequence[str | None]) -> None:
         self._given, self._places = given, places
@@ -106,7 +108,8 @@ class Watched:
             except PaimonStreamError:
                 if not self._tables:
                     raise
-        return [self._look(name) for name in self._tables]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            return list(threads.map(self._look, self._tables))
 
     def session(self, name: str) -> Session:
         """The table of that name as other commands take it. Raises what loading a table raises."""
@@ -116,7 +119,8 @@ class Watched:
         try:
             if name not in self._opened:
                 session = self.session(name)
-                self._opened[name] = session, StreamWatch(session.raw.storage, session.storage_options)
+                stores = session.catalog.storage_options if session.catalog_options else session.storage_options
+                self._opened[name] = session, StreamWatch(session.raw.storage, stores)
         except PaimonStreamError as why:
             return StreamState(location=name, state="unreadable", why=why.message)
         return self._opened[name][1].look(system().clock.now_millis())
@@ -125,14 +129,16 @@ class Watched:
         """The tables of a place by their locations, each with what opens it. Raises `NotFound` if there are none."""
         options, warehouse = self._given.storage_options, None
         if place is not None:
+            is_name = "/" not in place and not os.path.exists(place)
+            known = catalog_options(click.get_current_context().params["named"], None) if is_name else {}
             try:
-                where = Session(place, options).raw.location
+                where = Session(place, options, None, known).raw.location
             except NotFound:
                 warehouse = catalog({"warehouse": place, **options})
                 if not warehouse.list_databases():
                     raise
             else:
-                yield where, partial(Session, place, options)
+                yield where, partial(Session, place, options, None, known)
                 return
         warehouse = warehouse or self._given.catalog
         in_it = {**({"warehouse": place} if place else self._given.catalog_options)}

@@ -241,3 +241,19 @@ def test_keys_that_come_together_all_count(warehouse: Path, terminal: Callable[.
     screen.press(b"\x1b[B\x1b[Bssq")
     assert screen.ended() == 0
     assert "by age" in screen.shown
+
+
+def test_a_table_is_found_by_its_name_in_the_catalog_that_is_given(warehouse: Path, tmp_path: Path) -> None:
+    (tmp_path / "catalogs.toml").write_text(f'[catalog.prod]\nwarehouse = "{warehouse}"\n')
+    (tmp_path / "catalogs.toml").chmod(0o600)
+    env = {"PAIMON_STREAM_CONFIG": str(tmp_path / "catalogs.toml"), "PAIMON_STREAM_WAREHOUSE": str(warehouse)}
+    for words in (
+        ["shop.orders"],
+        ["--catalog", "prod", "shop.orders"],
+        ["--catalog", "prod", "shop.parts", "shop.orders"],
+    ):
+        done = CliRunner().invoke(cli, ["watch", "--columns", "table,state", *words], env=env)
+        assert done.exit_code == 0, done.output
+        lines = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+        assert lines == ["shop.db/orders", "shop.db/parts"][: len(words) - words.count("--catalog") * 2]
+    assert CliRunner().invoke(cli, ["watch", "--catalog", "prod", "shop.missing"], env=env).exit_code == 3
