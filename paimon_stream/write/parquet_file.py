@@ -100,8 +100,9 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 
 class _ParquetStats:
     """The statistics of one file. They come from its footer, and from the rows where Java's differ from it. FLOAT and
-    DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row group with a bound
-    above 4 KiB. Timestamps of more than 6 digits have no bounds."""
+    DOUBLE: the footer has no bounds, because Arrow's leave NaN out, which Spark holds for the greatest number: its reader
+    would pass over such rows. Text: Arrow keeps no bounds in a row group with a bound above 4 KiB. Timestamps of more
+    than 6 digits have no bounds."""
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
         """`footers` has the footer when the file is complete."""
@@ -109,15 +110,12 @@ class _ParquetStats:
         self._types = types
         leaves = [len(leaf_types(one)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
-        self._always = [i for i, one in enumerate(types) if one.is_float]
         self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
-        self._rows = RowStats(types, self._int96)
+        self._rows = RowStats(types, [one.is_float or int96 for one, int96 in zip(types, self._int96, strict=True)])
         self._texts = [i for i, one in enumerate(types) if one.is_string]
 
     def add(self, rows: pa.Table) -> None:
         self._rows.add(rows)
-        for i in self._always:
-            self._rows.bound(i, rows.column(i))
         for i in self._texts:
             if (pc.max(pc.binary_length(rows.column(i))).as_py() or 0) > _MOST_FOOTER_BYTES:
                 self._rows.bound(i, rows.column(i))
@@ -132,6 +130,8 @@ class _ParquetStats:
                 made.append(NO_STATS)
             elif self._int96[i]:
                 made.append(rows[i]._replace(min=None, max=None))
+            elif type_.is_float:
+                made.append(rows[i])
             else:
                 made.append(self._column([group.column(self._leaf[i]) for group in groups], i, type_))
         return made
@@ -144,8 +144,7 @@ class _ParquetStats:
         nulls = sum(one.null_count for one in statistics)
         valued = [one for one in statistics if one.num_values]
         observed = self._rows.bounds[i]
-        from_footer = [] if i in self._always else [one for one in valued if one.has_min_max]
-        bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in from_footer]
+        bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in valued if one.has_min_max]
         low, high = None, None
         if not type_.is_binary and len(bounds) + len(observed) == len(valued):
             low, high = merged(bounds + observed, type_)
@@ -174,8 +173,9 @@ class ParquetFile(FileWriter):
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
-        # The order of twelve bytes is not the order in time.
-        bounded = [leaf for i, (leaf, _) in enumerate(_leaves(self._stored)) if i not in self._leaves]
+        # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds leave NaN out.
+        leaves = _leaves(self._stored)
+        bounded = [leaf for leaf, one in leaves if not (one.equals(TWELVE_BYTES) or pa.types.is_floating(one))]
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,
@@ -184,7 +184,7 @@ class ParquetFile(FileWriter):
             use_dictionary=dictionary,
             store_decimal_as_integer=True,
             store_schema=False,
-            write_statistics=bounded if self._leaves else True,
+            write_statistics=bounded if len(bounded) < len(leaves) else True,
             metadata_collector=footers,
             **dict(settings.more),
         )

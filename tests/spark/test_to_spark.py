@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -158,3 +159,26 @@ def test_wrong_arguments_are_refused_by_name(spark_session: SparkSession, tmp_pa
         table.to_spark(spark_session, tag="gone")
     with pytest.raises(InvalidOption, match="spark"):
         table.to_spark(None)
+
+
+def test_other_readers_of_spark_find_nan_in_our_files(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Spark holds NaN for the greatest number, and passes over row groups by the bounds in their footers."""
+    columns = [("id", "INT"), ("d", "DOUBLE"), ("f", "FLOAT"), ("n", "ROW<x DOUBLE, i INT>"), ("a", "ARRAY<FLOAT>")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns)
+    nan = float("nan")
+    rows = {
+        "id": pa.array([1, 2], pa.int32()),
+        "d": [nan, 0.0],
+        "f": pa.array([nan, 0.0], pa.float32()),
+        "n": [{"x": nan, "i": 1}, {"x": 0.0, "i": 2}],
+        "a": pa.array([[nan], [0.0]], pa.list_(pa.float32())),
+    }
+    table.append(pa.table(rows))
+    (file,) = table.files()
+    read = spark_session.read.parquet(file.path)
+    for condition in ("d > 1", "f > 1", "n.x > 1", "isnan(d)", "d = double('nan')"):
+        assert [row.id for row in read.where(condition).collect()] == [1], condition
+    group = pq.ParquetFile(file.path).metadata.row_group(0)
+    bounded = {group.column(i).path_in_schema: bool(group.column(i).statistics) for i in range(group.num_columns)}
+    assert {name for name, found in bounded.items() if found} == {"id", "n.i"}
+    assert file.meta.value_stats.min_values != file.meta.value_stats.max_values  # the manifest still has bounds
