@@ -3,14 +3,16 @@
 import json
 import pickle
 import re
+import threading
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, MissingExtra
-from paimon_stream.metrics.commits import COUNTERS, METRICS, CommitMetrics, snake_case
+from paimon_stream.metrics.commits import COUNTERS, METRICS, CommitMetrics, report_to_all, snake_case
 from paimon_stream.runtime import system
 
 EXAMPLES = Path(__file__).parents[3] / "examples/monitoring"
@@ -86,6 +88,37 @@ def test_a_sink_of_the_same_table_and_name_replaces_the_earlier_one(prometheus):
     assert len([sample for metric in registry.collect() for sample in metric.samples]) == len(METRICS)
     labels = {"table": "/data/shop.db/orders", "name": ""}
     assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 0
+
+
+def test_metrics_are_pushed_after_a_batch_and_a_gateway_that_is_away_changes_nothing(prometheus, caplog):
+    client = pytest.importorskip("prometheus_client")
+    collector, registry, _ = prometheus
+    sink, pushed = collector.add(Sink()), []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            pushed.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *given):
+            pass
+
+    gateway = HTTPServer(("127.0.0.1", 0), Gateway)
+    thread = threading.Thread(target=gateway.handle_request)
+    thread.start()
+
+    def push(report):
+        client.push_to_gateway(f"127.0.0.1:{gateway.server_port}", job="nightly", registry=registry, timeout=10)
+
+    report_to_all([sink.counted.report, push], REPORT)
+    thread.join()
+    gateway.server_close()
+    [(path, text)] = pushed
+    assert path == "/metrics/job/nightly"
+    assert 'paimon_stream_lost_races_total{name="",table="/data/shop.db/orders"} 1.0' in text
+    report_to_all([push], REPORT)  # nobody listens now
+    assert "the commit is not affected" in caplog.text
 
 
 def test_opentelemetry_gets_every_metric():
