@@ -159,7 +159,7 @@ class JavaKinds(JavaPaimon):
     def _postponed_files(self, table: Any) -> list[Any]:
         """A split for each file, oldest first: the order in which records were written."""
         found = [(split, file) for split in self._postponed_splits(table) for file in split.dataFiles()]
-        found.sort(key=lambda pair: pair[1].creationTime().toString().ljust(23, "0"))
+        found.sort(key=lambda pair: pair[1].creationTime().getMillisecond())
         return [self._kinds.splitOf(split, file) for split, file in found]
 
     def index(self, path: str | os.PathLike, snapshot_id: int | None = None) -> list[dict[str, Any]]:

@@ -55,7 +55,15 @@ def jars() -> list[str]:
         if not jar.exists():
             goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
             done = subprocess.run(
-                ["mvn", "-q", "-B", goal, "-Dtransitive=false", f"-Dartifact={artifact}"],
+                [
+                    "mvn",
+                    "-q",
+                    "-B",
+                    goal,
+                    "-Dtransitive=false",
+                    f"-Dartifact={artifact}",
+                    f"-Dmaven.repo.local={repository}",
+                ],
                 capture_output=True,
                 text=True,
                 timeout=600,
