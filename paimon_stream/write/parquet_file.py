@@ -101,8 +101,8 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 class _ParquetStats:
     """The statistics of one file. They come from its footer, and from the rows where Java's differ from it. FLOAT and
     DOUBLE: the footer has no bounds. Arrow's leave NaN out, and Spark, for which NaN is the greatest number, would pass
-    over such rows. Text: Arrow keeps no bounds in a row group with a bound above 4 KiB. Timestamps of more than 6 digits
-    have no bounds."""
+    over such rows. Text: Arrow keeps no bounds in a row group with a bound above 4 KiB. Timestamps of more than 6
+    digits have no bounds."""
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
         """`footers` has the footer when the file is complete."""
