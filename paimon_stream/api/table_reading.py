@@ -94,9 +94,9 @@ class TableReading(LoadedTable):
         manifests, sizes of files, levels, read amplification, and what `verify` finds. It looks at the newest
         `snapshots`, and reads `sample` data files in full. What cannot be read is reported on the page. Raises
         `InvalidOption`, and `MissingExtra` without plotly."""
-        require("plotly", "report", "PaimonTable.report")
         given = self._given
         number, files = given.whole("snapshots", snapshots, least=1), given.whole("sample", sample, least=0)
+        require("plotly", "report", "PaimonTable.report")
         return ReportPage(self.location, {self.location: sections_of(self._table, snapshots=number, sample=files)})
 
     def history(self) -> History:
