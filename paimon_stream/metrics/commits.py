@@ -58,7 +58,7 @@ _LAST: Final = {
 COUNTERS: Final = (
     "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
     "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
-    "compactions", "failedCompactions",
+    "compactions", "failedCompactions", "committedRows", "committedFiles", "committedBytes",
 )  # fmt: skip
 """The names of the metrics that only grow."""
 METRICS: Final = (
@@ -93,6 +93,8 @@ class CommitMetrics:
             if report.outcome != "committed":
                 return
             self._durations.update(report.commit_millis)
+            totals = {"committedRows": report.rows, "committedFiles": report.files, "committedBytes": report.bytes}
+            self._counters.update(totals)
             self._counters["lostRaces"] += report.attempts - 1
             self._counters["manifestsMerged"] += report.manifests_merged
             self._last = {

@@ -52,6 +52,10 @@ def test_prometheus_gets_every_metric(prometheus):
     labels = {"table": sink.location, "name": ""}
     assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 9
     assert registry.get_sample_value("paimon_stream_lost_races_total", labels) == 1
+    totals = [
+        registry.get_sample_value(f"paimon_stream_committed_{one}_total", labels) for one in ("rows", "files", "bytes")
+    ]
+    assert totals == [10, 1, 100]
     assert registry.get_sample_value("paimon_stream_conflicts_total", labels) == 1
     assert registry.get_sample_value("paimon_stream_commit_duration", {**labels, "part": "p95"}) == 9
     samples = [sample for metric in registry.collect() for sample in metric.samples]
