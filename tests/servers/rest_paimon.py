@@ -14,6 +14,7 @@ import ctypes
 import glob
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,24 +53,17 @@ def jars() -> list[str]:
     found = []
     for artifact, pattern in NEEDED.items():
         jar = repository / pattern.format(v=artifact.split(":")[2])
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
+        command = ["mvn", "-q", "-B", goal, "-Dtransitive=false", f"-Dartifact={artifact}"]
+        if not jar.exists() and not shutil.which("mvn"):
+            raise RestUnavailable(f"{artifact} is not in the local Maven repository, and there is no mvn to fetch it")
+        for _ in range(3):  # a registry may be away for a moment
+            if jar.exists():
+                break
+            local = f"-Dmaven.repo.local={repository}"
+            done = subprocess.run([*command, local], capture_output=True, text=True, timeout=600)
         if not jar.exists():
-            goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
-            done = subprocess.run(
-                [
-                    "mvn",
-                    "-q",
-                    "-B",
-                    goal,
-                    "-Dtransitive=false",
-                    f"-Dartifact={artifact}",
-                    f"-Dmaven.repo.local={repository}",
-                ],
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
-            if done.returncode or not jar.exists():
-                raise RestUnavailable(f"{artifact} could not be had from Maven: {done.stdout[-200:]}")
+            raise RestUnavailable(f"{artifact} could not be had from Maven: {done.stdout[-200:]}")
         found.append(str(jar))
     spark = importlib.util.find_spec("pyspark")
     if spark is None:
