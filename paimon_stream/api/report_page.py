@@ -19,13 +19,13 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
+from paimon_stream.stream.claims import phases_of
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-_NO_PHASES: Final = ("batch", "attempts")
 _MOST_LISTS: Final = 40
 _MOST_GROUPS: Final = 40
 _MOST_ROWS: Final = 100
@@ -170,7 +170,7 @@ def _of_streams(entries: History) -> list[HistoryEntry]:
 
 def _phases(entries: History) -> Section:
     known = [one for one in _of_streams(entries) if one.previous]
-    names = list(dict.fromkeys(name for one in known for name in one.previous if name not in _NO_PHASES))
+    names = list(dict.fromkeys(name for one in known for name in phases_of(one.previous)))
     times = [one.time for one in known]
     traces = [_trace("bar", name, times, [one.previous.get(name, 0) for one in known]) for name in names]
     about = "Milliseconds of each commit by step, at the time of the commit after it, which says so."

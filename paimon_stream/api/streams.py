@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
+from paimon_stream.commit.report import commit_millis
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, previous_of, registered_writers
+from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, phases_of, previous_of, registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 
 State = Literal["unreadable", "stuck", "contended", "silent", "well", "no stream"]
@@ -52,10 +53,9 @@ class StreamState:
         return self.story.rows * 1000 / self.interval if self.story.rows is not None and self.interval else None
 
     @property
-    def commit_millis(self) -> int | None:
+    def commit_millis(self) -> float | None:
         """The milliseconds of the commit before: all phases but judging the batch and writing its rows."""
-        other = ("batch", "attempts", "judge", "write")
-        return sum(one for name, one in self.previous.items() if name not in other) if self.previous else None
+        return commit_millis(phases_of(self.previous)) if self.previous else None
 
 
 class StreamWatch:

@@ -30,12 +30,12 @@ from paimon_stream.cli.text import count, in_commands, iso, plain, size
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.runtime import system
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.stream.claims import phases_of
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
 _SORTS: Final = ("state", "table", "age", "rows")
 _STYLES: Final = {"unreadable": "red", "stuck": "red", "contended": "yellow", "silent": "yellow", "well": "green"}
-_NO_PHASES: Final = ("batch", "attempts")
 _DETAILS: Final[tuple[tuple[click.Command, dict[str, Any]], ...]] = (
     (stats, {"snapshot": None}),
     (doctor, {"user": None, "names": (), "sink_option": (), "checkpoint": None, "mode": "append", "query_name": None}),
@@ -275,7 +275,7 @@ class _Screen:
 
     def _of_one(self, state: StreamState) -> list[Text]:
         """What the commands `query`, `stats` and `doctor` say of the table, below its state."""
-        before = ", ".join(f"{name} {_span(one)}" for name, one in state.previous.items() if name not in _NO_PHASES)
+        before = ", ".join(f"{name} {_span(one)}" for name, one in phases_of(state.previous).items())
         parts: list[Part] = [f"{state.location}: {state.state}. {state.why}".strip(), _KEYS]
         parts += [f"The commit before: {before}."] if before else []
         try:

@@ -106,6 +106,11 @@ def _bytes(entries: Iterable[ManifestEntry]) -> int:
     return sum(entry.file.file_size for entry in entries)
 
 
+def commit_millis(phases: Mapping[str, float]) -> float:
+    """The milliseconds of a commit itself: all phases except judging the batch and writing its rows."""
+    return sum(millis for name, millis in phases.items() if name not in ("judge", "write"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
     """How one commit went.
@@ -187,7 +192,7 @@ class CommitReport:
     @property
     def commit_millis(self) -> float:
         """The milliseconds of the commit itself: all phases except judging the batch and writing its rows."""
-        return sum(millis for name, millis in self.phases.items() if name not in ("judge", "write"))
+        return commit_millis(self.phases)
 
     @property
     def snapshots(self) -> int:

@@ -111,6 +111,11 @@ def previous_of(properties: Mapping[str, str]) -> Mapping[str, int]:
     return {} if found is None else {key: int(value) for key, value in (one.split("=") for one in found[1].split())}
 
 
+def phases_of(previous: Mapping[str, int]) -> dict[str, int]:
+    """The milliseconds by phase in what `previous_of` gives."""
+    return {name: millis for name, millis in previous.items() if name not in ("batch", "attempts")}
+
+
 def _key(name: str) -> str:
     return MARK_PREFIX + name.replace("_", "-")
 
