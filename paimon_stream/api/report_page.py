@@ -5,6 +5,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from operator import attrgetter
 from pathlib import Path
@@ -16,6 +17,7 @@ from paimon_stream.api.inspection import History, HistoryEntry
 from paimon_stream.compact.job import compact
 from paimon_stream.extras import require
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
@@ -110,27 +112,30 @@ def sections_of(table: Table, *, snapshots: int = 500, sample: int = 0) -> list[
     store = SnapshotStore(table.storage)
     wrong: list[str] = []
 
-    def history() -> History:
-        found = []
-        for one in store.ids()[-snapshots:]:
-            try:
-                found.append(store.find(one))
-            except errors.FormatError as damaged:
-                wrong.append(damaged.message)
-        return History.of(one for one in found if one is not None)
+    def found(snapshot_id: int) -> Snapshot | None:
+        try:
+            return store.find(snapshot_id)
+        except errors.FormatError as damaged:
+            wrong.append(damaged.message)
+            return None
+
+    def history() -> list[Snapshot]:
+        reads = [partial(found, one) for one in store.ids()[-snapshots:]]
+        return [one for one in table.storage.together(reads) if one is not None]
 
     def files() -> list[ManifestEntry]:
-        newest = store.latest()
-        return [] if newest is None else snapshot_files(table, newest)
+        latest = store.latest()
+        return [] if latest is None else snapshot_files(table, latest)
 
-    entries = _tried(History(()), history, wrong)
+    newest = _tried([], history, wrong)
+    entries = History.of(newest)
     live = _tried([], files, wrong)
     made: list[tuple[str, Callable[[], Section]]] = [
         ("Commits by phase", lambda: _phases(entries)),
         ("Batches", lambda: _batches(entries)),
         ("Attempts", lambda: _attempts(entries)),
         ("Writers", lambda: _writers(entries)),
-        ("Manifests", lambda: _manifests(table, store, entries)),
+        ("Manifests", lambda: _manifests(table, newest)),
         ("Sizes of files", lambda: _sizes(table, live)),
         ("Files of level 0", lambda: _levels(table, live)),
         ("Read amplification", lambda: _amplification(table)),
@@ -243,19 +248,17 @@ def _writers(entries: History) -> Section:
     )
 
 
-def _manifests(table: Table, store: SnapshotStore, entries: History) -> Section:
+def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     manifests, rows = ManifestStore(table.storage), list[tuple[int, str, int, int]]()
-    for one in entries[:: max(-(-len(entries) // _MOST_LISTS), 1)]:
-        snapshot = store.find(one.id)
-        if snapshot is not None:
-            metas = manifests.base_and_delta(snapshot)
-            rows.append((one.id, one.time, len(metas), sum(meta.file_size for meta in metas)))
+    for one in snapshots[:: -max(-(-len(snapshots) // _MOST_LISTS), 1)]:
+        metas = manifests.base_and_delta(one)
+        rows.append((one.id, iso(one.time_millis) or "", len(metas), sum(meta.file_size for meta in metas)))
     times = [row[1] for row in rows]
     traces = [
         _trace("scatter", name, times, [row[at] for row in rows], mode=_LINES, yaxis=axis)
         for name, at, axis in (("manifests", 2, "y"), ("bytes", 3, "y2"))
     ]
-    ids = [one.id for one in entries]
+    ids = [one.id for one in snapshots]
     about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}." if ids else "There are no snapshots."
     return Section(
         title="Manifests",
