@@ -121,6 +121,11 @@ class Session:
         """The catalog that is given. Raises `InvalidOption`."""
         return catalog({**self.catalog_options, **self.storage_options})
 
+    @property
+    def stores(self) -> Mapping[str, str]:
+        """The storage options of the table, which are those of the catalog if there is one."""
+        return self.catalog.storage_options if self.catalog_options else self.storage_options
+
     def listing(self, key: str, listing: Listing[Any], code: int = OK, **body: Any) -> Answer:
         """The answer of a command that lists things: in the JSON they are under `key`, before the body."""
         found = [json_of(listing.columns, one) for one in listing.rows]

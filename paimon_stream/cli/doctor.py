@@ -48,8 +48,7 @@ def doctor(session: Session, user: str | None, names: Texts, sink_option: Texts,
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     asked |= {"user": user, "names": names, "options": pairs_of(sink_option, "--option")}
-    stores = session.catalog.storage_options if session.catalog_options else session.storage_options
-    found = examine(session.raw.storage, storage_options=stores, **asked)
+    found = examine(session.raw.storage, storage_options=session.stores, **asked)
     parts: list[Part] = [] if found else [_nobody(session, user)]
     for one in found:
         parts += ["", *_shown(one)] if parts else _shown(one)

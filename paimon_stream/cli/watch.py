@@ -119,8 +119,7 @@ class Watched:
         try:
             if name not in self._opened:
                 session = self.session(name)
-                stores = session.catalog.storage_options if session.catalog_options else session.storage_options
-                self._opened[name] = session, StreamWatch(session.raw.storage, stores)
+                self._opened[name] = session, StreamWatch(session.raw.storage, session.stores)
         except PaimonStreamError as why:
             return StreamState(location=name, state="unreadable", why=why.message)
         return self._opened[name][1].look(system().clock.now_millis())
@@ -141,7 +140,7 @@ class Watched:
                 yield where, partial(Session, place, options, None, known)
                 return
         warehouse = warehouse or self._given.catalog
-        in_it = {**({"warehouse": place} if place else self._given.catalog_options)}
+        in_it = {"warehouse": place} if place else self._given.catalog_options
         for database in warehouse.list_databases():
             for table in warehouse.list_tables(database):
                 named = partial(Session, f"`{database}`.`{table}`", options, None, in_it)
@@ -218,12 +217,14 @@ class _Screen:
         self._sort, self._place, self._top = 0, 0, 0
         self._open: str | None = None
         self._states: list[StreamState] = []
+        self._inside: list[Text] = []  # the lines of the opened table; none if it is gone
 
     def run(self, numbers: Any, interval: float) -> None:
         """Shows the rounds until q is pressed."""
         with _keys() as key, Live(console=self._console, screen=True, auto_refresh=False) as live:
             for number in numbers:
                 self._states = self._watched.look(number)
+                self._look_into()
                 live.update(self._view(), refresh=True)
                 clock = system().clock
                 end = clock.monotonic() + interval
@@ -244,6 +245,7 @@ class _Screen:
             self._sort = (self._sort + 1) % len(_SORTS)
         elif key == "enter" and self._states:
             self._open, self._top = self._ordered()[self._place].location, 0
+            self._look_into()
         elif key in ("esc", "b"):
             self._open = None
         return key is not None
@@ -252,10 +254,14 @@ class _Screen:
         self._place = min(self._place, max(len(self._states) - 1, 0))
         return _sorted(self._states, _SORTS[self._sort])
 
+    def _look_into(self) -> None:
+        """Reads the opened table, once in a round, because that may take long."""
+        opened = (self._of_one(one) for one in self._states if one.location == self._open)
+        self._inside = next(opened, [])
+
     def _view(self) -> Group:
-        states = self._ordered()
-        opened = next((one for one in states if one.location == self._open), None)
-        lines = self._of_all(states) if opened is None else self._of_one(opened)[self._top :]
+        is_inside = self._open is not None and bool(self._inside)
+        lines = self._inside[self._top :] if is_inside else self._of_all(self._ordered())
         for line in lines:
             line.no_wrap, line.overflow = True, "ellipsis"
         return Group(*lines[: self._console.height])
