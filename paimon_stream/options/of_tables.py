@@ -1,7 +1,23 @@
 """The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes."""
 
-# ruff: noqa: F405
-from paimon_stream.options.option import *  # noqa: F403 - what is defined there
+from paimon_stream.options.option import (
+    Option,
+    boolean,
+    duration,
+    file_prefix,
+    integer,
+    levels,
+    names,
+    one_of,
+    positive,
+    size,
+    small,
+    switch,
+    text,
+    time_form,
+    word,
+    zone,
+)  # fmt: skip
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
 BUCKET_KEY = Option("bucket-key", text, None, "Columns that decide a row's bucket, separated by commas.")
