@@ -124,8 +124,10 @@ def main() -> None:
     parser.add_argument("--systems", default="ours,jar", help="also ours+OPTION=VALUE")
     parser.add_argument("--batches", type=int, default=COMPACTED.all_batches)
     parser.add_argument("--rows", type=int, default=COMPACTED.rows_per_batch, help="rows of a batch")
+    parser.add_argument("--files", type=int, default=COMPACTED.files_per_batch, help="files of a batch, one for a task")
     given = parsed(parser)
-    load = replace(COMPACTED, batches=given.batches - COMPACTED.warm_up, rows_per_batch=given.rows)
+    sizes = {"rows_per_batch": given.rows, "files_per_batch": given.files}
+    load = replace(COMPACTED, batches=given.batches - COMPACTED.warm_up, **sizes)
     folder = Path(tempfile.mkdtemp(prefix="bench-compacted-", dir=given.folder))
     try:
         source = make_data(load, folder / "data")

@@ -3,10 +3,11 @@ storage options hold those of the catalog, as `catalog.<option>`. So other proce
 urllib3 is imported when the first request is sent. No message holds a token or a header."""
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode
@@ -16,7 +17,7 @@ from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, names_of
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import store_option
-from paimon_stream.runtime import system
+from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
 from paimon_stream.storage.branch import StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
@@ -24,6 +25,8 @@ from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, id_in_name, snapshot_path
 from paimon_stream.table.schema_change import SchemaChange, type_of
+
+_LOG = logging.getLogger(__name__)
 
 _CATALOG: Final = "catalog."
 OF_SERVER: Final = re.compile(r"metastore|uri|warehouse|prefix|token(\..*)?|header\..*|data-token\.enabled|dlf\..*")
@@ -35,6 +38,8 @@ COMMIT_SECONDS: Final = 60.0
 _TRIES: Final = 5
 _POOLS: Final[dict[int, Any]] = {}
 """By process: a forked child would share the connections of its parent."""
+_ANSWERED: Final = set[str]()
+"""The addresses at which a server has answered. What has never answered may be a wrong address."""
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
     400: errors.InvalidOption, 401: errors.PermissionDenied, 403: errors.PermissionDenied, 404: errors.NotFound,
@@ -44,11 +49,14 @@ _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestClient:
-    """A server, as the options of a catalog name it. Pickles hold its token; `repr` and messages do not."""
+    """A server, as the options of a catalog name it. Pickles hold its token; `repr` and messages do not. If it has
+    answered before, its outage is waited for, up to `max_outage_millis`, as that of a store."""
 
     uri: str
     prefix: str
     headers: Mapping[str, str]
+    max_outage_millis: int = 0
+    clock: Clock = field(default_factory=Clock)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
@@ -64,20 +72,33 @@ class RestClient:
             raise errors.InvalidOption("Option 'token.provider' is 'bear'. Set 'token', too.", option="token")
         headers = {key[7:]: one for key, one in options.items() if key.startswith("header.")}
         login = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return cls(uri=uri.rstrip("/"), prefix=options.get("prefix", ""), headers={**headers, **login})
+        return cls(
+            uri=uri.rstrip("/"),
+            prefix=options.get("prefix", ""),
+            headers={**headers, **login},
+            max_outage_millis=opt.Options(options).value(opt.STORE_MAX_OUTAGE),
+        )
 
-    def ask(self, verb: str, path: str, body: Any = None, *, seconds: float = 20) -> dict[str, Any]:
-        """The answer to one request below the prefix, {} for an empty one. Only GET is repeated. The errors of a
-        status are those of `_ERRORS`, with `status`, and as `resource` the kind of what was not found. `Unavailable`:
-        it is unknown whether it was done."""
-        path, tries = f"{quote(self.prefix)}/{path}" if self.prefix else path, 1
+    def ask(
+        self, verb: str, path: str, body: Any = None, *, seconds: float = 20, patient: bool = True
+    ) -> dict[str, Any]:
+        """The answer to one request below the prefix, {} for an empty one. Only GET is repeated: a few times, and if
+        `patient` as long as an outage is waited for. The errors of a status are those of `_ERRORS`, with `status`, and
+        as `resource` the kind of what was not found. `Unavailable`: it is unknown whether it was done."""
+        path, tries, began = f"{quote(self.prefix)}/{path}" if self.prefix else path, 1, self.clock.monotonic()
         while True:
             try:
-                return self._once(verb, path, body, seconds)
+                node = self._once(verb, path, body, seconds)
+                _ANSWERED.add(self.uri)
+                return node
             except errors.Unavailable as why:
-                if verb != "GET" or tries == _TRIES:
+                left = self.max_outage_millis / 1000 - self.clock.monotonic() + began
+                left = left if patient and self.uri in _ANSWERED else 0
+                if verb != "GET" or (tries >= _TRIES and left <= 0):
                     raise
-                system().clock.sleep(min(why.context["wait"] or 0.1 * 2**tries, 10))
+                if tries == _TRIES:
+                    _LOG.warning("%s It is asked for %.0f s more (%s).", why, left, opt.STORE_MAX_OUTAGE.key)
+                self.clock.sleep(min(why.context["wait"] or 0.1 * 2**tries, 10))
                 tries += 1
 
     def names(self, path: str, key: str) -> Iterator[str]:
@@ -280,7 +301,8 @@ class RestStorage(StorageView):
     def __init__(self, location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> None:
         own = {key[len(_CATALOG) :]: one for key, one in options.items() if key.startswith(_CATALOG)}
         self.location, self._options, self._opened = location, options, opened
-        self._client, self._path, self._id = RestClient.of(own), own["identifier"], own["table-id"]
+        waits = {key: one for key, one in options.items() if key == opt.STORE_MAX_OUTAGE.key}
+        self._client, self._path, self._id = RestClient.of(own | waits), own["identifier"], own["table-id"]
         self._posted: dict[str, tuple[bytes, dict[str, Any]]] = {}  # what was sent, by nonce: snapshot, and request
         self._uuids: dict[int, Any] = {}  # those of the snapshots that the server has shown
         self._asked = 0
@@ -344,7 +366,7 @@ class RestStorage(StorageView):
             return False
         self._asked = now
         try:
-            node = self._client.ask("GET", f"{self._path}/token")
+            node = self._client.ask("GET", f"{self._path}/token", patient=refused or until <= now)
         except errors.Unavailable:
             if until <= now:
                 raise

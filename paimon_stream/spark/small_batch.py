@@ -19,12 +19,11 @@ from paimon_stream.errors import Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.align import with_key_defaults
-from paimon_stream.spark.identity import NOT_AS_KNOWN
 from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.types import named
-from paimon_stream.spark.write_job import spec_of, task_attempts, written_by
+from paimon_stream.spark.write_job import partitions_of, spec_of, task_attempts, written_by
 from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
@@ -36,9 +35,6 @@ _ROW: Final = "row"
 _TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 _PLACE_BITS: Final = 2**33 - 1
 """The bits of `monotonically_increasing_id` that count the earlier rows of the partition."""
-
-_NARROW: Final = frozenset({"Project", "Filter"})
-"""Common operators of Spark that do not change the number of partitions."""
 
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 _WORTH_IT: Final = 2**20
@@ -149,21 +145,6 @@ def _collected(
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]
     return batches if sum(batch.num_rows for batch in batches) <= share.rows else None
-
-
-def partitions_of(frame: Any, cut: Any) -> int | None:
-    """The number of partitions of the frame, or an upper bound; None if Spark does not report it. Spark passes each
-    batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan that Spark will run,
-    are counted, which takes a few milliseconds."""
-    try:
-        plan = frame._jdf.queryExecution().analyzed()
-        while (name := plan.nodeName()) in _NARROW:
-            plan = plan.child()
-        rdd = plan.rdd() if name == "LogicalRDD" else cut._jdf.queryExecution().toRdd()
-        return int(rdd.getNumPartitions())
-    except NOT_AS_KNOWN:
-        _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
-        return None
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:

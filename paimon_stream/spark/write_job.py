@@ -3,12 +3,13 @@ Arrow batches, in the tasks that hold them, without a shuffle unless the table h
 many files. A task's answer is one row of typed bytes. Spark returns exactly one answer per partition, from the attempt
 that succeeded (spark.md §2)."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,7 +23,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import fold_of, literal, with_key_defaults
-from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.identity import NOT_AS_KNOWN, is_connect
 from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
@@ -33,8 +34,16 @@ from paimon_stream.table.table import Table, evolve
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, decode_result, with_total
 
+_LOG = logging.getLogger(__name__)
+
 _PACKED_BYTES: Final = 128 * 2**20
 """Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as much."""
+
+_NARROW: Final = frozenset({"Project", "Filter"})
+"""Common operators of Spark that do not change the number of partitions."""
+
+_NUMBERS_OF_FEW: Final = 2**34
+"""The sequence numbers of a batch's tasks together, if they are few. No batch of theirs has as many rows."""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
@@ -66,7 +75,8 @@ def run_write_job(
     `write_task` or `write_keyed_task`), the files of the other tasks are removed, and it is raised. Spark raises other
     failures in the plan."""
     check_shuffle(table)
-    way = plan.way_of_tasks(table)
+    tasks = partitions_of(frame)
+    way = plan.way_of_tasks(table, tasks)
     placed, is_sorted, spec = frame, False, spec_of(table, index, user)
     if way is Way.PACKETS:
         several = assigners(frame, table) if table.has_dynamic_buckets else 1
@@ -82,13 +92,30 @@ def run_write_job(
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        numbers=NUMBERS if spread else None,
+        numbers=max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW)) if spread else None,
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
         written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table, gathered=not spread)
     plan.learn(way, written, table)
     return written
+
+
+def partitions_of(frame: Any, cut: Any = None) -> int | None:
+    """The number of partitions of the frame, or an upper bound; None if Spark does not report it. Spark passes each
+    batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan that Spark will run,
+    are counted, which takes a few milliseconds; without `cut` it is None."""
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+        while (name := plan.nodeName()) in _NARROW:
+            plan = plan.child()
+        if name != "LogicalRDD" and cut is None:
+            return None
+        rdd = plan.rdd() if name == "LogicalRDD" else cut._jdf.queryExecution().toRdd()
+        return int(rdd.getNumPartitions())
+    except NOT_AS_KNOWN:
+        _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
+        return None
 
 
 def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Written:

@@ -36,6 +36,10 @@ _SMALL_FILE: Final = 4 * 2**20
 _LARGEST_FILE: Final = 64 * 2**20
 """The most compressed bytes for the task of one (partition, bucket): the other tasks would wait for it."""
 
+_FEW_TASKS: Final = 4
+_LEAST_SPREAD: Final = 2**20
+"""The least bytes of a file for rows with a primary key that stay in the few tasks that have them."""
+
 _RETURN_SHARE: Final = 0.5
 _NARROW_ROW: Final = 4096
 """Bytes. Rows are narrow if their mean size in an Arrow batch is at most this."""
@@ -96,6 +100,7 @@ class WritePlan:
     _files_of_group: float = 0.0
     _gathers: bool = False
     _bytes: int = 0
+    _bytes_of_group: float = 0.0
     _too_large: int | None = None
 
     def most_rows(self, table: Table) -> int | None:
@@ -124,9 +129,12 @@ class WritePlan:
         other_bytes = int(budget * (1 - _USUAL_SHARE) / (most + 1 - usual))
         return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
-    def way_of_tasks(self, table: Table) -> Way:
-        """How tasks write the next batch."""
+    def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
+        """How tasks write the next batch, whose rows are in that many of them. None: their number is not known."""
         choice = table.options.value(SHUFFLE)
+        few = tasks is not None and tasks <= _FEW_TASKS and self._bytes_of_group >= tasks * _LEAST_SPREAD
+        if few and self.streaming and choice == "auto" and table.schema.primary_keys and not table.has_dynamic_buckets:
+            return Way.TASKS  # a shuffle would cost more than the few files that it saves
         if table.schema.primary_keys and not table.is_postponed and choice != "none":
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
@@ -163,6 +171,7 @@ class WritePlan:
         if files > len(messages) and (self._too_large is None or size < self._too_large):
             self._too_large = size  # a bucket with several files did not fit, or was large in any case
         groups = len({(one.partition, one.bucket) for one in messages})
+        self._bytes_of_group = size / max(1, groups)
         if way is Way.DRIVER or not groups:
             return
         if way is Way.TASKS:  # after a gathered batch, the next is assumed to have as many tasks as the last other one

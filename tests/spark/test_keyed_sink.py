@@ -8,7 +8,9 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions
 
@@ -208,6 +210,30 @@ def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: A
     assert job.reports[0].files == files
     sink(job.spark.createDataFrame([(1, "newer"), (1, "newest")], "id bigint, day string").repartition(1), 1)
     assert merged(job, java) == sorted([one for one in last if one[0] != 1] + [(1, "newest")], key=repr)
+
+
+@pytest.mark.one_spark
+def test_large_batches_of_few_tasks_are_written_where_they_are_and_the_last_row_of_a_key_stays(
+    job: Job, java: Any
+) -> None:
+    keyed(job, bucket="1", **OFF)
+    job.schema, rows = "id bigint, day string", 90_000
+    for number in range(3):
+        for part in range(2):  # each is a partition of the batch; a third of its keys comes again in the next
+            first = 2 * number + part
+            ids = np.arange(first * rows // 2 // 3, first * rows // 2 // 3 + rows // 2)
+            texts = np.random.default_rng(first).bytes(24 * len(ids)).hex()
+            days = [f"{first} {texts[48 * place : 48 * place + 48]}" for place in range(len(ids))]
+            job.write_source(first, pa.table({"id": np.random.default_rng(first).permutation(ids), "day": days}))
+    sink = job.sink(options={"paimon-stream.small-batch": "off"})
+    stream = job.spark.readStream.schema(job.schema).option("maxFilesPerTrigger", 2)
+    job.run(sink, frame=stream.parquet(str(job.root / "source")))
+    assert [one.files for one in job.reports] == [1, 2, 2]
+    newest: dict[int, str] = {}
+    for path in sorted((job.root / "source").glob("*.parquet")):
+        found = pq.read_table(path)
+        newest |= dict(zip(found["id"].to_pylist(), found["day"].to_pylist(), strict=True))
+    assert merged(job, java) == sorted(newest.items(), key=repr)
 
 
 @pytest.mark.one_spark

@@ -5,6 +5,7 @@ The server is a double that keeps the rule of Paimon 2.0; Java's own server is i
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -27,7 +28,7 @@ from paimon_stream.catalogs.rest import RestClient
 from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.runtime import system
+from paimon_stream.runtime import SimulatedClock, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
@@ -115,6 +116,34 @@ def test_what_is_not_there_ends_a_command_as_in_other_catalogs(cat: PaimonCatalo
 def test_a_server_that_is_away_is_reported_as_unavailable() -> None:
     with pytest.raises(errors.Unavailable, match="gave no answer"):
         catalog({"metastore": "rest", "uri": "http://u:s3cret@127.0.0.1:9", "warehouse": "wh"}).list_databases()
+
+
+@pytest.mark.parametrize("minutes", [5, 11])
+def test_a_server_that_is_away_after_it_answered_is_waited_for_up_to_the_limit(
+    minutes: int, server: RestDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimulatedClock()
+    given = server.options(**{"paimon-stream.store.max-outage": "10 min"})
+    client = dataclasses.replace(RestClient.of(given), prefix="p", clock=clock)
+    client.ask("GET", "databases")
+    answer, began = server._answer, clock.monotonic()
+
+    def away(*request: Any) -> Any:
+        return (503, {}) if clock.monotonic() - began < 60 * minutes else answer(*request)
+
+    server._answer = away  # type: ignore[method-assign]
+    if minutes > 10:
+        with pytest.raises(errors.Unavailable, match="answered 503"):
+            client.ask("GET", "databases")
+    else:
+        client.ask("GET", "databases")
+    assert 0 <= clock.monotonic() - began - 60 * min(minutes, 10) <= 10
+    assert len([one for one in caplog.messages if "paimon-stream.store.max-outage" in one]) == 1
+    asked = len(server.log)
+    server._answer = lambda *_: (503, {})  # type: ignore[method-assign]
+    with pytest.raises(errors.Unavailable):
+        client.ask("POST", "databases", {})  # nobody knows whether it was done
+    assert len(server.log) == asked + 1
 
 
 def test_a_table_of_a_catalog_is_not_opened_without_the_catalog(server: RestDouble) -> None:
@@ -721,6 +750,7 @@ def test_a_token_counts_as_long_as_it_lasts_if_the_server_is_away(server: RestDo
     tokens("first", HOUR // 2)
     storage = opened(server)
     assert key_of(storage) == "first"
+    storage._client = dataclasses.replace(storage._client, clock=SimulatedClock())
     storage._asked -= 61_000
     server._answer = lambda *_: (503, None)  # type: ignore[method-assign]
     assert key_of(storage) == "first"
