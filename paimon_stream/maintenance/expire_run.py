@@ -21,8 +21,8 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, parents
-from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
+from paimon_stream.storage.uri import split_root
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
