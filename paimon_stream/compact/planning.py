@@ -98,7 +98,7 @@ class Thresholds:
             small=small_below(target, options),
             least_files=max(2, options.value(opt.COMPACTION_MIN_FILES)),
             most_files=options.value(opt.COMPACTION_FILE_LIMIT),
-            open_cost=options.value(opt.SPLIT_OPEN_FILE_COST),
+            open_cost=options.value(opt.COMPACTION_OPEN_FILE_COST),
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             deleted_share=options.value(opt.COMPACTION_DELETE_RATIO),
         )

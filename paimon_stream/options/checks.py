@@ -12,7 +12,7 @@ from typing import Any, Final, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_sinks, of_tables
+from paimon_stream.options import of_sinks, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -43,12 +43,12 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    return tuple(one for module in (of_tables, of_compaction) for one in _declared(module))
+    return _declared(of_tables)
 
 
 def compaction_options() -> tuple[Option[Any], ...]:
     """All declared options of compactions, which are table options, too."""
-    return _declared(of_compaction)
+    return tuple(one for name, one in vars(of_tables).items() if name.startswith("COMPACTION_"))
 
 
 def sink_options() -> tuple[Option[Any], ...]:
