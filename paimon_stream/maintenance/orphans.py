@@ -18,10 +18,10 @@ import numpy as np
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
-from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
+from paimon_stream.options import Age, age_of
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of

@@ -294,9 +294,8 @@ class Comparison:
             updates[updates] = _differ(old, new, self.compared)
         less = np.flatnonzero(updates | (changed & was & ~now))
         more = np.flatnonzero(updates | (changed & now & ~was))
-        kinds = np.concatenate(
-            (np.where(now[less], specs.UPDATE_BEFORE, DELETE), np.where(was[more], specs.UPDATE_AFTER, 0))
-        )
+        taken = np.where(now[less], specs.UPDATE_BEFORE, DELETE)
+        kinds = np.concatenate((taken, np.where(was[more], specs.UPDATE_AFTER, 0)))
         both = [table.take(pa.array(before[less])), merged.take(pa.array(at[more]))]
         order = np.argsort(np.concatenate((2 * less, 2 * more + 1)))
         rows = pa.concat_tables(both).combine_chunks().take(pa.array(order))
