@@ -243,19 +243,15 @@ class Cleaner:
         self.remover.remove(kind, wanted)
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
-        """Whether one of these ids exists again, or what followed does not exist any more."""
-        there, stands = self.storage.together([partial(self._any_of, gone), partial(self.snapshots.stands, following)])
+        """Whether the file of one of these snapshots exists, or one with its id, or what followed does not any more."""
+        store, ids = self.snapshots, {one.id for one in gone}
+        look = partial(store.exists, *ids) if len(ids) == 1 else lambda: not ids.isdisjoint(store.ids())
+        there, stands = self.storage.together([look, partial(store.stands, following)])
         return there or not stands
 
     def _is_wanted(self, tag: Snapshot) -> bool:
         """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
         return any(self.storage.together([partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]))
-
-    def _any_of(self, gone: Sequence[Snapshot]) -> bool:
-        """Whether the file of one of these snapshots exists, or one with its id."""
-        if len(gone) == 1:
-            return self.snapshots.exists(gone[0].id)
-        return not {one.id for one in gone}.isdisjoint(self.snapshots.ids())
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
