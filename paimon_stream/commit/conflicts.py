@@ -166,9 +166,8 @@ def check_key_ranges(
         if where in levels and identity not in removed:
             levels[where][identity] = (file.min_key, file.max_key)
     for (partition, bucket, level), files in levels.items():
-        ranges = sorted(
-            ((order(low), order(high), identity) for identity, (low, high) in files.items()), key=lambda one: one[:2]
-        )
+        found = ((order(low), order(high), identity) for identity, (low, high) in files.items())
+        ranges = sorted(found, key=lambda one: one[:2])
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
                 both = lower[2].file_name, upper[2].file_name
@@ -191,9 +190,8 @@ def check_deletion_vectors(
     """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes a data file
     together with its vector, and replaces only a vector that it knows; otherwise deleted rows would come back.
     `vectors` maps each data file of the base to the index file with its vector. Raises `DeletedFiles`."""
-    dropped, made = (
-        vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in (FileKind.DELETE, FileKind.ADD)
-    )
+    kinds = FileKind.DELETE, FileKind.ADD
+    dropped, made = (vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds)
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
     removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
     present = {identity.file_name for identity in live} - removed | added

@@ -187,13 +187,11 @@ def expire_snapshots(
     )
 
 
-def expiry_is_due(
-    table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
-) -> bool:
+def expiry_is_due(table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None) -> bool:
     """Whether the table's options let any snapshot expire now; consumers and streams may still prevent it. If the
     caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read. Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
-    latest = snapshots.latest_id() if latest is None else latest
+    latest = store.latest_id() if latest is None else latest
     if latest is None or latest - retention.least + 1 <= oldest.id:
         return False
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis

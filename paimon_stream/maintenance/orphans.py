@@ -163,9 +163,7 @@ class _Cleaner:
 
     def run(self) -> OrphanReport:
         pages, hashes, prefixes = self._candidates()
-        references = References(
-            storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
-        )
+        references = References(self.storage, self.runtime, Mentions(prefixes), self.progress)
         orphans = np.setdiff1d(hashes, references.read())
         for history in histories(self.storage):
             why = lost_history(history, in_doubt=True)

@@ -177,9 +177,8 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     before = np.concatenate([[0], running[starts[1:] - 1]])
     running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
     ends = np.append(starts[1:], len(ids)) - 1
-    return Replayed(
-        live=ids[ends[running[ends] > 0]], twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
-    )
+    live = ids[ends[running[ends] > 0]]
+    return Replayed(live=live, twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0]))
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:

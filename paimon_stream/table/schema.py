@@ -87,9 +87,8 @@ class SchemaStore:
 
     def newest(self, known: TableSchema) -> TableSchema:
         """As `latest`, without a listing while that is still `known`."""
-        follows, still = self._storage.together(
-            [partial(self.exists, known.id + 1), partial(self._if_readable, known.id)]
-        )
+        looks = partial(self.exists, known.id + 1), partial(self._if_readable, known.id)
+        follows, still = self._storage.together(looks)
         return known if not follows and still == known else self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
