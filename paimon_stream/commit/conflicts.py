@@ -105,10 +105,8 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and Java fails
     on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
-    cure = (
-        "An earlier commit published messages that were already in the table: verify() finds which. Roll the table "
-        "back to the snapshot before it"
-    )
+    back = "Roll the table back to the snapshot before it"
+    cure = f"An earlier commit published messages that were already in the table: verify() finds which. {back}"
     _refuse(context, twice, what, cure)
 
 

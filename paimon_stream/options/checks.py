@@ -96,11 +96,9 @@ def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None =
             text = f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink:"
             raise InvalidOption(f"{text} options={{{name!r}: {value!r}}}.", option=key, value=value)
         if is_secret(key):
-            raise InvalidOption(
-                f"Option {key!r} is a credential of a store. A table's options are kept in its folder, where "
-                "every reader sees them. Nothing was written. Give it as one of the storage_options.",
-                option=key,
-            )
+            why = "where every reader sees them. Nothing was written. Give it as one of the storage_options."
+            text = f"Option {key!r} is a credential of a store. A table's options are kept in its folder, {why}"
+            raise InvalidOption(text, option=key)
         if key in known:
             Options({key: value}).value(known[key])
             if key != known[key].key and key not in _PAIMON_ALIASES:
