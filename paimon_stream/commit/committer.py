@@ -290,11 +290,9 @@ class Committer:
             beside: tuple[Request, ...] = ()
             if swift:
                 beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
-            undo, doubted = partial(self._retract_latest, attempts), placed.doubted
+            undo = partial(self._retract_latest, attempts)
             try:
-                confirmed = self._publisher.confirm(
-                    staged, attempts.patience, doubted=doubted, swift=swift, beside=beside, undo=undo
-                )
+                confirmed = self._publisher.confirm(staged, attempts.patience, placed.doubted, swift, beside, undo)
             except CommitUnknown:
                 self._correct_latest(attempts)
                 raise

@@ -86,7 +86,6 @@ class Cleaner:
         self._tag_names: dict[str, frozenset[str]] = {}
         self._tag_files: tuple[int, str, NameSet] | None = None
         self._lists: dict[str, tuple[str, ...]] = {}
-        self._journalled: NameSet | None = None
         self._folders: set[str] = set()
         self._changed: Callable[[], bool] = bool  # whether files found unused may be needed again
         self._ahead = ReadAhead(self.storage)
@@ -270,7 +269,7 @@ class Cleaner:
             names, files = needed.changelog_needs(self.storage, self.manifests, one)
             kept |= names
             live.add(files)
-        sets = (live, self._journal_names(), self.branches.live_names())
+        sets = (live, self._journal_names, self.branches.live_names())
         gone = (
             path
             for entry in needed.live_entries(self.manifests, tag)
@@ -297,9 +296,12 @@ class Cleaner:
         """The names of metadata, and of data files, that long-lived changelogs need which were written while the table
         had other options, so that their changes are the files of a delta. Usually there are none."""
         kept, files = frozenset[str](), NameSet()
-        if self.table.schema.id == 0 or self._appended_stay or not (ids := self.changelogs.ids()):
-            return kept, files
-        if self._appended_stayed:
+        if (
+            self.table.schema.id
+            and not self._appended_stay
+            and (ids := self.changelogs.ids())
+            and self._appended_stayed
+        ):
             for one in filter(None, map(self.changelogs.find, ids)):
                 if one.changelog_manifest_list is None:
                     names, of_delta = needed.changelog_needs(self.storage, self.manifests, one)
@@ -347,7 +349,7 @@ class Cleaner:
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
         """A function that checks whether a tag, branch or journal refers to a data file that a snapshot deleted."""
-        sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
+        sets = [self._journal_names, self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
@@ -362,11 +364,11 @@ class Cleaner:
                 names.add((entry.file.file_name, *entry.file.extra_files))
         return names
 
+    @cached_property
     def _journal_names(self) -> NameSet:
-        if self._journalled is None:
-            self._journalled = NameSet()
-            self._journalled.add(journalled_names(self.storage))
-        return self._journalled
+        names = NameSet()
+        names.add(journalled_names(self.storage))
+        return names
 
     def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,
