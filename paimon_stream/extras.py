@@ -13,8 +13,6 @@ def require(module: str, extra: str | None, needed_for: str) -> Any:
         return importlib.import_module(module)
     except ImportError as missing:
         cure = f"paimon-stream with its extra {extra!r}: in a checkout of it, run pip install '.[{extra}]'"
-        text = (
-            f"{needed_for} needs {missing.name or module}, which is not installed. Install "
-            f"{cure if extra else f'it: run pip install {module}'}"
-        )
+        cure = f"Install {cure if extra else f'it: run pip install {module}'}"
+        text = f"{needed_for} needs {missing.name or module}, which is not installed. {cure}"
         raise MissingExtra(text, module=module, extra=extra) from None

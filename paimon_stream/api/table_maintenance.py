@@ -10,7 +10,6 @@ from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance import branches as of_branches
-from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
@@ -21,7 +20,7 @@ from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import OF_PARTITIONS, Option, did_you_mean
+from paimon_stream.options import OF_PARTITIONS, Age, Moment, Option, did_you_mean
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit

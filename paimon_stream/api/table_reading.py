@@ -13,9 +13,9 @@ from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.tags import read_tags
-from paimon_stream.options import PARTITION_DEFAULT_NAME, SINK_PREFIX, Arguments, check_sink_options
+from paimon_stream.options import PARTITION_DEFAULT_NAME, Arguments, Moment, check_sink_options, moment_millis
+from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan, find_snapshot, plan_scan
 from paimon_stream.runtime import system

@@ -11,11 +11,10 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.storage.base import Storage, delete_below, files_of
-from paimon_stream.storage.external import shown_root
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
-from paimon_stream.storage.uri import open_folder
+from paimon_stream.storage.uri import open_folder, shown_root
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table

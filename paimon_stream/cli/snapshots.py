@@ -7,14 +7,14 @@ from typing import Any, Final
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
+from paimon_stream.cli import BROKEN, OK
 from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command, users
-from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, own_properties
-from paimon_stream.maintenance.ages import age_or_time
+from paimon_stream.options import age_or_time
 from paimon_stream.stream.claims import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 

@@ -6,17 +6,8 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.command import (
-    COUNT,
-    YES,
-    Session,
-    branches,
-    changed_answer,
-    option,
-    snapshots_and_tags,
-    table_command,
-    tags,
-)
+from paimon_stream.cli import command
+from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
 from paimon_stream.cli.output import Answer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
@@ -27,8 +18,8 @@ from paimon_stream.options import TAG_AUTOMATIC_CREATION
 from paimon_stream.options.option import duration
 
 _NAME = click.Argument(["name"])
-_TAG = click.Argument(["name"], shell_complete=tags)
-_BRANCH = click.Argument(["name"], shell_complete=branches)
+_TAG = click.Argument(["name"], shell_complete=command.tags)
+_BRANCH = click.Argument(["name"], shell_complete=command.branches)
 _GIVE_UP: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
 _TAKE_OVER: Final = option("--take-over", _GIVE_UP, is_flag=True)
 _COLUMNS: Final = named_columns("tag")
@@ -101,7 +92,7 @@ tag = click.Group(
 @table_command(
     example="rollback --yes /data/shop.db/orders 12",
     params=(
-        click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
+        click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=command.snapshots_and_tags),
         option("--tag", "Read a number as the name of a tag, not as a snapshot id.", "is_tag", is_flag=True),
         _TAKE_OVER,
         YES,

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
+from paimon_stream.cli import before_late_end
 from paimon_stream.cli.command import COUNT, Session, catalog_options, folders, option, table_command
 from paimon_stream.cli.doctor import doctor
-from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, listing_lines, part_lines
 from paimon_stream.cli.snapshots import query

@@ -143,7 +143,10 @@ class Committer:
     def _attempt_until_decided(self, request: CommitRequest, attempts: Attempts) -> Outcome:
         while True:
             attempts.count += 1
-            latest = self._read_base(attempts)
+            with attempts.timed("base"):
+                latest = self._look(attempts)
+                check_lineage(self._snapshots, attempts, latest, self._cache.last)
+            self._observer.reached(Phase.BASE_READ, request.identifier)
             decided = self._decided(attempts, latest)
             if decided is not None:
                 return decided
@@ -165,15 +168,8 @@ class Committer:
             self._wait(attempts)
 
     # -- base, decided? ---------------------------------------------------------------------------
-    def _read_base(self, attempts: Attempts) -> Snapshot | None:
-        """The latest snapshot, after a check that table and lineage are those that this commit is for."""
-        with attempts.timed("base"):
-            latest = self._look(attempts)
-            check_lineage(self._snapshots, attempts, latest, self._cache.last)
-        self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
-        return latest
-
     def _look(self, attempts: Attempts) -> Snapshot | None:
+        """The latest snapshot, after a check that the table is the one that this commit is for."""
         judged = attempts.request.judged
         attempts.begun_millis = self._runtime.clock.now_millis()
         if judged is not None and attempts.count == 1 and self._is_swift(judged.since_millis):
@@ -294,11 +290,9 @@ class Committer:
             beside: tuple[Request, ...] = ()
             if swift:
                 beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
-            undo, doubted = partial(self._retract_latest, attempts), placed.doubted
+            undo = partial(self._retract_latest, attempts)
             try:
-                confirmed = self._publisher.confirm(
-                    staged, attempts.patience, doubted=doubted, swift=swift, beside=beside, undo=undo
-                )
+                confirmed = self._publisher.confirm(staged, attempts.patience, placed.doubted, swift, beside, undo)
             except CommitUnknown:
                 self._correct_latest(attempts)
                 raise

@@ -105,10 +105,8 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and Java fails
     on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
-    cure = (
-        "An earlier commit published messages that were already in the table: verify() finds which. Roll the table "
-        "back to the snapshot before it"
-    )
+    back = "Roll the table back to the snapshot before it"
+    cure = f"An earlier commit published messages that were already in the table: verify() finds which. {back}"
     _refuse(context, twice, what, cure)
 
 
@@ -166,9 +164,8 @@ def check_key_ranges(
         if where in levels and identity not in removed:
             levels[where][identity] = (file.min_key, file.max_key)
     for (partition, bucket, level), files in levels.items():
-        ranges = sorted(
-            ((order(low), order(high), identity) for identity, (low, high) in files.items()), key=lambda one: one[:2]
-        )
+        found = ((order(low), order(high), identity) for identity, (low, high) in files.items())
+        ranges = sorted(found, key=lambda one: one[:2])
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
                 both = lower[2].file_name, upper[2].file_name
@@ -191,9 +188,8 @@ def check_deletion_vectors(
     """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes a data file
     together with its vector, and replaces only a vector that it knows; otherwise deleted rows would come back.
     `vectors` maps each data file of the base to the index file with its vector. Raises `DeletedFiles`."""
-    dropped, made = (
-        vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in (FileKind.DELETE, FileKind.ADD)
-    )
+    kinds = FileKind.DELETE, FileKind.ADD
+    dropped, made = (vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds)
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
     removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
     present = {identity.file_name for identity in live} - removed | added

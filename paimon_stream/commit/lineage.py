@@ -77,10 +77,8 @@ def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, lat
     go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
-        text = (
-            f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: the table was "
-            f"rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
-        )
+        why = f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
+        text = f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: {why}"
         raise TableRolledBack(text, user=user, snapshot=last.id).of_table(snapshots.location)
     lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
     text = (

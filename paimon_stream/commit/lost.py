@@ -2,19 +2,23 @@
 commit whose snapshot it replaced: its files, and how to commit them again.
 
 The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on the storage when
-the snapshot's own file is replaced, until orphan files are removed. Nothing here writes."""
+the snapshot's own file is replaced, until orphan files are removed. Nothing here writes.
+
+`Refusals` refuse a commit if it cannot be proven that it was not made before, or log a warning if an operator has
+decided to continue. The wording is in one place, so that every text names table, user, batch, cause and cure.
+`stream/replay_errors.py` has the refusals that only streams need."""
 
 import logging
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, StorageError, UnsupportedTable
+from paimon_stream import errors
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, is_ours
-from paimon_stream.options import COMMIT_GUARD
+from paimon_stream.format.snapshot_json import Marks, Snapshot, SnapshotRef, is_ours
+from paimon_stream.options import COMMIT_GUARD, ON_UNKNOWN_HISTORY, Option, Options
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
@@ -78,7 +82,7 @@ def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | 
     """The entries of the delta of a snapshot that had this nonce; None if they cannot be read."""
     try:
         return [entry for meta in manifests.read_list(nonce) for entry in manifests.read(meta)]
-    except (CorruptMetadata, StorageError):
+    except (errors.CorruptMetadata, errors.StorageError):
         return None
 
 
@@ -127,6 +131,54 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
     )
     if table.options.value(COMMIT_GUARD) == "strict":
         text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."
-        raise UnsupportedTable(text, table=table.location, user=other.commit_user, snapshot=other.id)
+        raise errors.UnsupportedTable(text, table=table.location, user=other.commit_user, snapshot=other.id)
     cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
     _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The refusals for one batch of one commit user, as the options say."""
+
+    location: str
+    user: str
+    batch_id: int
+    options: Options
+    accepted: set[str] = field(default_factory=set)
+    """The keys of the options by which an operator let this batch continue."""
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"table": self.location, "user": self.user, "batch": self.batch_id}
+
+    def history_unknown(self, cause: str) -> None:
+        """Whether the batch was committed is not known."""
+        cure = (
+            "Keep snapshots longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min). Look "
+            "for the batch's rows in the table. If they are missing, let it continue"
+        )
+        why = f"whether the batch was committed is not known: {cause}"
+        self.decide(ON_UNKNOWN_HISTORY, errors.HistoryUnknown, why, cure)
+
+    def shared_checkpoint(self, published: Snapshot) -> errors.SharedCheckpoint:
+        """The error for a batch that another run has published meanwhile, as this snapshot or before it."""
+        run_id = Marks.of(published.properties).run_id
+        who = f"run {run_id}" if run_id else "another writer"
+        text = (
+            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
+            f"{published.commit_identifier} under the same user (snapshot {published.id}). That batch stays and this "
+            "one was not published. Two queries run on one checkpoint or share a commit user: stop one."
+        )
+        return errors.SharedCheckpoint(text, **self._facts, snapshot=published.id)
+
+    def decide(
+        self, option: Option[str], kind: type[errors.PaimonStreamError], cause: str, cure: str, **facts: Any
+    ) -> None:
+        """Raises that kind of error with the facts, unless the option says to continue."""
+        what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
+        if self.options.value(option) == "continue":
+            self.accepted.add(option.key)
+            _LOG.warning("%s Continuing, because %s = continue.", what, option.key)
+            return
+        text = f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'."
+        raise kind(text, **self._facts, option=option.key, **facts)

@@ -12,10 +12,9 @@ from paimon_stream.commit import conflicts
 from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.lineage import require_last
-from paimon_stream.commit.lost import guard_commit
+from paimon_stream.commit.lost import Refusals, guard_commit
 from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
-from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
@@ -136,16 +135,14 @@ class TableCommit:
         wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
         for given in wanted.values():
             check_messages(self._table.layout, given, self._storage.location)
-        for identifier, given in wanted.items():
-            self._check_files_exist(identifier, given, latest)
+        for number, given in wanted.items():
+            self._check_files_exist(number, given, latest)
         published = 0
-        for identifier, given in wanted.items():
-            outcome = self._publish(
-                identifier, given, latest, properties, watermark=watermark, checked=True, renumber=True
-            )
+        for number, given in wanted.items():
+            outcome = self._publish(number, given, latest, properties, watermark=watermark, checked=True, renumber=True)
             if isinstance(outcome, Superseded):
-                if outcome.snapshot.commit_identifier != identifier:
-                    raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
+                if outcome.snapshot.commit_identifier != number:
+                    raise self._refusals(number).shared_checkpoint(outcome.snapshot)
                 latest = outcome.snapshot
             elif isinstance(outcome, Published):
                 latest = outcome.newest

@@ -17,7 +17,6 @@ from paimon_stream.format.entries import HASH, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import TypeRoot
-from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, LOOKUP_REMOTE_FILES
 from paimon_stream.options.option import Option
 from paimon_stream.read.merged import buckets
 from paimon_stream.read.scan import Scan
@@ -30,9 +29,9 @@ from paimon_stream.table.vectors import Vector
 from paimon_stream.write.data_file import small_below, target_bytes
 
 _REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
-    (CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
-    (CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
-    (LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
+    (opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
+    (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
+    (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
 )
 """Options of tables that are not compacted, and whether they matter only with a primary key."""
 
@@ -98,7 +97,7 @@ class Thresholds:
             small=small_below(target, options),
             least_files=max(2, options.value(opt.COMPACTION_MIN_FILES)),
             most_files=options.value(opt.COMPACTION_FILE_LIMIT),
-            open_cost=options.value(opt.SPLIT_OPEN_FILE_COST),
+            open_cost=options.value(opt.COMPACTION_OPEN_FILE_COST),
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             deleted_share=options.value(opt.COMPACTION_DELETE_RATIO),
         )

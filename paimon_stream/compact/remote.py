@@ -100,15 +100,13 @@ class Elsewhere(Protocol):
 class RemoteRewriter(Rewriter):
     """Has units rewritten elsewhere. `task` is what they have in common."""
 
-    def __init__(
-        self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
-    ) -> None:
+    def __init__(self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], there: Elsewhere) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, task.spec.runtime, progress, units)
         limits = task.limits
         if isinstance(limits, KeyedThresholds) and limits.expiry is not None:
             task = replace(task, limits=replace(limits, expiry=None), since=limits.expiry.since)
-        self._task, self._elsewhere = task, elsewhere
+        self._task, self._elsewhere = task, there
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """See `Rewriter.rewrite`."""

@@ -46,10 +46,8 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     says the same in words for the message. Raises `CorruptMetadata`."""
     wrong = wrong_with(name)
     if wrong is not None:
-        text = (
-            f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: "
-            f"{wrong}. No such file was read or deleted. Run verify, which lists such entries."
-        )
+        cure = f"{wrong}. No such file was read or deleted. Run verify, which lists such entries."
+        text = f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: {cure}"
         raise CorruptMetadata(text, path=path, file=name[:_SHOWN])
     return name
 

@@ -11,8 +11,7 @@ from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
-from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.maintenance.rollback_target import Target
+from paimon_stream.maintenance.rollback import Target, rollback_to
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime

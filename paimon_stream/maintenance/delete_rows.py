@@ -68,13 +68,8 @@ def delete_rows(
     while True:
         plans += 1
         plan = _Plan.of(load(), where, progress)
-        report = DeleteReport(
-            table=plan.table.location,
-            dry_run=dry_run,
-            rows=plan.rows,
-            files=len(plan.marked),
-            files_read=plan.files_read,
-        )
+        place, files = plan.table.location, len(plan.marked)
+        report = DeleteReport(table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read)
         if dry_run or not plan.marked:
             return report
         try:

@@ -15,7 +15,6 @@ from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.reports import Progress, Report, silent
@@ -81,7 +80,7 @@ class Retention:
         table: str,
         retain_max: int | None = None,
         retain_min: int | None = None,
-        older_than: Moment | None = None,
+        older_than: opt.Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
         """The given values, else the table's options. `table` is the location, for messages. Raises `InvalidOption`."""
@@ -97,7 +96,7 @@ class Retention:
         if older_than is None:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
-            cutoff = moment_millis(older_than, "older_than", table, now_millis)
+            cutoff = opt.moment_millis(older_than, "older_than", table, now_millis)
         limit = _given(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
@@ -110,7 +109,7 @@ def expire_snapshots(
     table: Table,
     retain_max: int | None = None,
     retain_min: int | None = None,
-    older_than: Moment | None = None,
+    older_than: opt.Moment | None = None,
     max_deletes: int | None = None,
     dry_run: bool = False,
     *,
@@ -188,13 +187,11 @@ def expire_snapshots(
     )
 
 
-def expiry_is_due(
-    table: Table, snapshots: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
-) -> bool:
+def expiry_is_due(table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None) -> bool:
     """Whether the table's options let any snapshot expire now; consumers and streams may still prevent it. If the
     caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read. Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
-    latest = snapshots.latest_id() if latest is None else latest
+    latest = store.latest_id() if latest is None else latest
     if latest is None or latest - retention.least + 1 <= oldest.id:
         return False
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis

@@ -21,8 +21,8 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, parents
-from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
+from paimon_stream.storage.uri import split_root
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
@@ -86,7 +86,6 @@ class Cleaner:
         self._tag_names: dict[str, frozenset[str]] = {}
         self._tag_files: tuple[int, str, NameSet] | None = None
         self._lists: dict[str, tuple[str, ...]] = {}
-        self._journalled: NameSet | None = None
         self._folders: set[str] = set()
         self._changed: Callable[[], bool] = bool  # whether files found unused may be needed again
         self._ahead = ReadAhead(self.storage)
@@ -243,19 +242,15 @@ class Cleaner:
         self.remover.remove(kind, wanted)
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
-        """Whether one of these ids exists again, or what followed does not exist any more."""
-        there, stands = self.storage.together([partial(self._any_of, gone), partial(self.snapshots.stands, following)])
+        """Whether the file of one of these snapshots exists, or one with its id, or what followed does not any more."""
+        store, ids = self.snapshots, {one.id for one in gone}
+        look = partial(store.exists, *ids) if len(ids) == 1 else lambda: not ids.isdisjoint(store.ids())
+        there, stands = self.storage.together([look, partial(store.stands, following)])
         return there or not stands
 
     def _is_wanted(self, tag: Snapshot) -> bool:
         """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
         return any(self.storage.together([partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]))
-
-    def _any_of(self, gone: Sequence[Snapshot]) -> bool:
-        """Whether the file of one of these snapshots exists, or one with its id."""
-        if len(gone) == 1:
-            return self.snapshots.exists(gone[0].id)
-        return not {one.id for one in gone}.isdisjoint(self.snapshots.ids())
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
@@ -274,7 +269,7 @@ class Cleaner:
             names, files = needed.changelog_needs(self.storage, self.manifests, one)
             kept |= names
             live.add(files)
-        sets = (live, self._journal_names(), self.branches.live_names())
+        sets = (live, self._journal_names, self.branches.live_names())
         gone = (
             path
             for entry in needed.live_entries(self.manifests, tag)
@@ -301,9 +296,12 @@ class Cleaner:
         """The names of metadata, and of data files, that long-lived changelogs need which were written while the table
         had other options, so that their changes are the files of a delta. Usually there are none."""
         kept, files = frozenset[str](), NameSet()
-        if self.table.schema.id == 0 or self._appended_stay or not (ids := self.changelogs.ids()):
-            return kept, files
-        if self._appended_stayed:
+        if (
+            self.table.schema.id
+            and not self._appended_stay
+            and (ids := self.changelogs.ids())
+            and self._appended_stayed
+        ):
             for one in filter(None, map(self.changelogs.find, ids)):
                 if one.changelog_manifest_list is None:
                     names, of_delta = needed.changelog_needs(self.storage, self.manifests, one)
@@ -351,7 +349,7 @@ class Cleaner:
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
         """A function that checks whether a tag, branch or journal refers to a data file that a snapshot deleted."""
-        sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
+        sets = [self._journal_names, self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
@@ -366,11 +364,11 @@ class Cleaner:
                 names.add((entry.file.file_name, *entry.file.extra_files))
         return names
 
+    @cached_property
     def _journal_names(self) -> NameSet:
-        if self._journalled is None:
-            self._journalled = NameSet()
-            self._journalled.add(journalled_names(self.storage))
-        return self._journalled
+        names = NameSet()
+        names.add(journalled_names(self.storage))
+        return names
 
     def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,

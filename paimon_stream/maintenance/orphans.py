@@ -18,16 +18,16 @@ import numpy as np
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
-from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
+from paimon_stream.options import Age, age_of
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
-from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
+from paimon_stream.storage.uri import shown
 from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import References, branches, histories, name_hash
 from paimon_stream.table.table import Table
@@ -163,9 +163,7 @@ class _Cleaner:
 
     def run(self) -> OrphanReport:
         pages, hashes, prefixes = self._candidates()
-        references = References(
-            storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
-        )
+        references = References(self.storage, self.runtime, Mentions(prefixes), self.progress)
         orphans = np.setdiff1d(hashes, references.read())
         for history in histories(self.storage):
             why = lost_history(history, in_doubt=True)

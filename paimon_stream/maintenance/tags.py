@@ -13,12 +13,11 @@ from paimon_stream.errors import AlreadyExists, CorruptMetadata, FormatError, In
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
-from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import refuse_beside, refuse_missing, tag_names
 from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
-from paimon_stream.options import TAG_TIME_RETAINED
+from paimon_stream.options import TAG_TIME_RETAINED, Age, age_of
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage

@@ -120,9 +120,8 @@ class _HistoryCheck:
         for root in verify_history.read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
             one = root.snapshot
             if one.changelog_manifest_list is None:
-                if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(
-                    manifest_path(one.delta_manifest_list)
-                ):
+                delta = manifest_path(one.delta_manifest_list)
+                if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(delta):
                     continue  # it changed no row, or the table has its changes in the changelogs of other snapshots
                 one = replace(one, changelog_manifest_list=one.delta_manifest_list, changelog_record_count=None)
                 root = replace(root, snapshot=one)

@@ -17,8 +17,8 @@ from paimon_stream.errors import NotFound
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
 from paimon_stream.reports import Progress
 from paimon_stream.storage.base import FileStat, Storage, files_of
-from paimon_stream.storage.external import shown, split_root
 from paimon_stream.storage.read_ahead import pages_of_all
+from paimon_stream.storage.uri import shown, split_root
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
 _MOST_KNOWN: Final = 10_000
@@ -177,9 +177,8 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     before = np.concatenate([[0], running[starts[1:] - 1]])
     running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
     ends = np.append(starts[1:], len(ids)) - 1
-    return Replayed(
-        live=ids[ends[running[ends] > 0]], twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
-    )
+    live = ids[ends[running[ends] > 0]]
+    return Replayed(live=live, twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0]))
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:

@@ -26,8 +26,8 @@ from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.storage.uri import shown
 from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table

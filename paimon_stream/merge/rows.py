@@ -10,20 +10,11 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge import key_runs
+from paimon_stream.merge import spec as specs
 from paimon_stream.merge.folds import merged_columns
 from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, RowActions, flat, nulls, sort_columns, sorted_runs
 from paimon_stream.merge.lists import equals
-from paimon_stream.merge.spec import (
-    AGGREGATION,
-    DELETE,
-    FIRST_ROW,
-    KIND,
-    PARTIAL_UPDATE,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    ColumnRule,
-    MergeSpec,
-)
+from paimon_stream.merge.spec import AGGREGATION, DELETE, FIRST_ROW, KIND, PARTIAL_UPDATE, ColumnRule, MergeSpec
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
@@ -303,7 +294,8 @@ class Comparison:
             updates[updates] = _differ(old, new, self.compared)
         less = np.flatnonzero(updates | (changed & was & ~now))
         more = np.flatnonzero(updates | (changed & now & ~was))
-        kinds = np.concatenate((np.where(now[less], UPDATE_BEFORE, DELETE), np.where(was[more], UPDATE_AFTER, 0)))
+        taken = np.where(now[less], specs.UPDATE_BEFORE, DELETE)
+        kinds = np.concatenate((taken, np.where(was[more], specs.UPDATE_AFTER, 0)))
         both = [table.take(pa.array(before[less])), merged.take(pa.array(at[more]))]
         order = np.argsort(np.concatenate((2 * less, 2 * more + 1)))
         rows = pa.concat_tables(both).combine_chunks().take(pa.array(order))

@@ -218,11 +218,9 @@ class _Reading:
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
         facts = {"table": self._table, "column": column.name, "function": function}
         if not function or function != function.strip():
-            raise InvalidOption(
-                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which no "
-                f"engine has. Set fields.{column.name}.aggregate-function to an exact name, without blanks.",
-                **facts,
-            )
+            cure = f"which no engine has. Set fields.{column.name}.aggregate-function to an exact name, without blanks."
+            text = f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, {cure}"
+            raise InvalidOption(text, **facts)
         if function not in FUNCTIONS:
             raise UnsupportedFeature(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which this release "

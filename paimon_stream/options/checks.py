@@ -1,19 +1,23 @@
 """Checks what users give, before anything is done. Options: values that do not parse are refused, unknown keys are
-reported. Arguments of public calls: one error names the table, the argument and what it may be."""
+reported. Arguments of public calls: one error names the table, the argument and what it may be. Ages and times, as all
+calls and commands accept them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
 
+import datetime as dt
 import difflib
 import math
 import operator
+import re
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import ModuleType
-from typing import Any, Final, SupportsIndex, TypeVar, cast
+from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_compaction, of_sinks, of_tables
-from paimon_stream.options.option import SINK_PREFIX, Option, Options, lowered
+from paimon_stream.options import of_sinks, of_tables
+from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration, lowered
 from paimon_stream.options.store_names import is_secret
 
 _CALLER: Final = 5
@@ -43,12 +47,12 @@ _FOREIGN_KEYS: Final = {
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    return tuple(one for module in (of_tables, of_compaction) for one in _declared(module))
+    return _declared(of_tables)
 
 
 def compaction_options() -> tuple[Option[Any], ...]:
     """All declared options of compactions, which are table options, too."""
-    return _declared(of_compaction)
+    return tuple(one for name, one in vars(of_tables).items() if name.startswith("COMPACTION_"))
 
 
 def sink_options() -> tuple[Option[Any], ...]:
@@ -92,11 +96,9 @@ def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None =
             text = f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink:"
             raise InvalidOption(f"{text} options={{{name!r}: {value!r}}}.", option=key, value=value)
         if is_secret(key):
-            raise InvalidOption(
-                f"Option {key!r} is a credential of a store. A table's options are kept in its folder, where "
-                "every reader sees them. Nothing was written. Give it as one of the storage_options.",
-                option=key,
-            )
+            why = "where every reader sees them. Nothing was written. Give it as one of the storage_options."
+            text = f"Option {key!r} is a credential of a store. A table's options are kept in its folder, {why}"
+            raise InvalidOption(text, option=key)
         if key in known:
             Options({key: value}).value(known[key])
             if key != known[key].key and key not in _PAIMON_ALIASES:
@@ -220,3 +222,57 @@ def integer_of(value: object) -> int | None:
         return operator.index(cast(SupportsIndex, value))
     except TypeError:
         return None
+
+
+Age: TypeAlias = dt.timedelta | str
+"""A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`, `d`)."""
+
+Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
+"""An age or a time. A time is a `datetime` (local time if it has no zone), a text such as
+`"2026-11-01T12:00Z"` (UTC if it names no zone), or epoch milliseconds."""
+
+
+def age_or_time(text: str) -> dt.timedelta | dt.datetime:
+    """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a long number without a
+    unit: `20261125` may be a day, and `1795653282788` a time, and neither is meant as an age."""
+    if re.fullmatch(r"\s*\d{8,}\s*", text):
+        raise ValueError("neither an age, because it has no unit, nor a time, because it has no dashes")
+    try:
+        return dt.timedelta(milliseconds=duration(text))
+    except ValueError:
+        moment = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
+
+
+def age_of(given: Age, name: str, table: str) -> dt.timedelta:
+    """The age. Raises `InvalidOption`, which names the argument (`name`) and the table's location (`table`)."""
+    with suppress(ValueError, OverflowError):
+        if isinstance(given, str):
+            return dt.timedelta(milliseconds=duration(given))
+    if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
+        return given
+    raise _refused(given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta.")
+
+
+def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
+    """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of `age_of`."""
+    when: object = given
+    millis: int | None = None
+    with suppress(ValueError, OverflowError):
+        if isinstance(given, str):
+            when = age_or_time(given)
+        if isinstance(when, dt.timedelta):
+            millis = now_millis - round(when.total_seconds() * 1000)
+        elif isinstance(when, dt.datetime):
+            millis = round(when.timestamp() * 1000)
+        else:
+            millis = integer_of(when)
+    if millis is not None and LONG[0] <= millis <= LONG[1]:
+        return millis
+    cure = "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
+    raise _refused(given, name, table, "an age or a time", cure)
+
+
+def _refused(given: object, name: str, table: str, what: str, cure: str) -> InvalidOption:
+    text = f"{name} is {given!r}, which is not {what}. Nothing was changed. {cure}"
+    return InvalidOption(text, option=name, value=given).of_table(table)

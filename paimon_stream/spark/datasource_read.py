@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.maintenance.ages import moment_millis
+from paimon_stream.options import moment_millis
 from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system

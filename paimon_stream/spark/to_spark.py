@@ -26,8 +26,8 @@ from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
 from paimon_stream.spark.types import named, nullable_everywhere, spark_type
 from paimon_stream.storage.branch import BranchStorage
-from paimon_stream.storage.external import ExternalStorage
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.uri import ExternalStorage
 
 _LOG = logging.getLogger(__name__)
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")

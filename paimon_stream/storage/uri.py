@@ -1,17 +1,20 @@
-"""Turns a location, as a user writes it, into a `Storage`."""
+"""Turns a location, as a user writes it, into a `Storage`. Also the folders elsewhere in which data files of a table
+lie: its external roots (table-kinds.md §3). The storage of such a table shows each root as one of the table's folders:
+what is below `file:/data` is also below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by
+their paths needs no second storage."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TypeAlias
-from urllib.parse import unquote
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import quote, unquote
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import branch_storage, split_location
+from paimon_stream.storage.branch import StorageView, branch_of, branch_storage, split_location, whole_of
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
 from paimon_stream.storage.memory import MemoryStorage
@@ -19,6 +22,7 @@ from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import SparkOptions, settings_of
 
 Location: TypeAlias = str | PathLike[str]
+_SHOWN: Final = "_external_path/"
 
 
 def open_storage(
@@ -131,3 +135,59 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
         there = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
         text = f"Unknown storage options for {shown}: {', '.join(unknown)}. {there}"
         raise InvalidOption(text, location=shown, options=tuple(unknown))
+
+
+class ExternalStorage(StorageView):
+    """The folder of a table, and its external roots. Callers see it as a `Storage` (`with_roots`). Roots that are not
+    among `roots` are opened when they are first used."""
+
+    __slots__ = ("_opened", "roots")
+
+    def __init__(self, whole: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None) -> None:
+        self.whole, self.roots, self._opened = whole, roots, {"": whole, **(opened or {})}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process may have no settings for stores of another kind than the table's.
+        return ExternalStorage, (self.whole, self.roots, {one: self._storage(one) for one in self.roots})
+
+    def _there(self, path: str) -> tuple[Storage, str, str]:
+        root, _ = split_root(path)
+        return self._storage(root), "", root
+
+    def _storage(self, root: str) -> Storage:
+        if root not in self._opened:
+            self._opened[root] = open_beside(self.whole, unquote(root[len(_SHOWN) : -1]))
+        return self._opened[root]
+
+
+def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
+    """The storage of a table or of one of its branches, which also shows these roots (`shown_root`)."""
+    whole = whole_of(storage)
+    if getattr(whole, "roots", None) == roots:
+        return storage
+    view = cast(Storage, ExternalStorage(whole.whole if isinstance(whole, ExternalStorage) else whole, roots))
+    return view if whole is storage else branch_storage(view, branch_of(storage))
+
+
+def shown_root(root: str) -> str:
+    """The folder as which an external root is shown, with a slash at its end."""
+    return f"{_SHOWN}{quote(root, safe='')}/"
+
+
+def external_path(path: str) -> str | None:
+    """The whole path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for one inside."""
+    root, inner = split_root(path)
+    return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
+
+
+def shown(path: str) -> str:
+    """The path for messages: the whole one of a file outside the table."""
+    return external_path(path) or path
+
+
+def split_root(path: str) -> tuple[str, str]:
+    """The folder as which an external root is shown (the table's own: ""), with a slash, and the path below it."""
+    if not path.startswith(_SHOWN):
+        return "", path
+    root, _, inner = path[len(_SHOWN) :].partition("/")
+    return f"{_SHOWN}{root}/", inner

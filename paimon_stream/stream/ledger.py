@@ -133,10 +133,8 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
         return Fresh(seen=seen)
     if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch.batch_id:
         # Its id may have been created again after it had expired, or lists are missing.
-        why = (
-            f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next "
-            "snapshot does not show that it was built on it"
-        )
+        unproven = "but the next snapshot does not show that it was built on it"
+        why = f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, {unproven}"
         return _judge_files(evidence, entry, refuse, why)
     if entry is not None:
         return _judge_entry(evidence, entry, last_entry, refuse)
@@ -309,10 +307,8 @@ def _judge_known(
         elif last_entry is not None and others:
             refuse.journalled_lost(last_entry, others)
         else:
-            refuse.table_rolled_back(
-                f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
-                f"{own.commit_identifier}"
-            )
+            held = f"but the newest snapshot of this stream is {own.id} with batch {own.commit_identifier}"
+            refuse.table_rolled_back(f"batch {known} was committed, {held}")
         return Fresh(seen=seen, own=published)
     return Fresh(seen=seen, own=published) if entry is None else Reuse(seen=seen, own=published, entry=entry)
 
@@ -360,10 +356,8 @@ def _judge_entry(evidence: Evidence, entry: JournalEntry, last: JournalEntry | N
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
-    why = (
-        f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
-        "none of its files is part of the table"
-    )
+    gone = "have expired, and none of its files is part of the table"
+    why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
 
 

@@ -74,7 +74,7 @@ def _of_entry(user: str, one: JournalEntry) -> LostBatch:
     summary = BatchSummary.of_messages(one.messages, millis=None, reused=True).properties()
     marks, batch, uuid = stream.properties(one.batch_id, one.offsets_hash), one.batch_id, one.stage_uuids[0]
     return LostBatch(
-        user=user, batch=batch, base=one.base, messages=one.messages, properties={**summary, **marks}, uuid=uuid
+        user=user, batch=batch, base=one.base, messages=one.messages, properties=summary | marks, uuid=uuid
     )
 
 

@@ -114,10 +114,8 @@ class _Recommit:
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
-            what = (
-                f"the journal does not know {which} of {whose}. Give the user, the batch, the snapshot and the delta "
-                "list that the message of CommitLost names, or write the rows again."
-            )
+            facts = "the snapshot and the delta list that the message of CommitLost names, or write the rows again."
+            what = f"the journal does not know {which} of {whose}. Give the user, the batch, {facts}"
             raise errors.NotFound(what, user=user, batch=batch).of_table(self._storage.location)
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 

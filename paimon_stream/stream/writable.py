@@ -41,10 +41,8 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
         cure = f"Set {opt.STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
-        text = (
-            f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to 'true' on the "
-            f"table and let a job compact it, or remove {option!r}."
-        )
+        cure = f"{cure} 'write-only' to 'true' on the table and let a job compact it, or remove {option!r}."
+        text = f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure}"
         raise UnsupportedFeature(text, option=option, value=value).of_table(table.location, subject=True)
 
 

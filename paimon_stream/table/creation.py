@@ -67,10 +67,8 @@ def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     bucket, primary, is_set = options.value(opt.BUCKET), schema.primary_keys, options.is_set(opt.BUCKET_KEY)
     keys = schema.bucket_keys if is_set else schema.trimmed_primary_keys
     outside = next((key for key in schema.partition_keys if key not in primary), None)
-    lacks = (
-        f"the primary key ({', '.join(primary)}) lacks the partition key {outside!r}, so a key could have a row in "
-        "each partition. Add it to the primary key, or do not partition by it"
-    )
+    risk = "so a key could have a row in each partition. Add it to the primary key, or do not partition by it"
+    lacks = f"the primary key ({', '.join(primary)}) lacks the partition key {outside!r}, {risk}"
     wanted = "to the number of buckets wanted"
     without = "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
     for wrong, why in (

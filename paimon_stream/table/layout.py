@@ -18,10 +18,9 @@ from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
-from paimon_stream.options import EXTERNAL_FS, EXTERNAL_PATHS, EXTERNAL_STRATEGY, EXTERNAL_WEIGHTS, Options
 from paimon_stream.storage.base import Storage, checked_path
-from paimon_stream.storage.external import shown_root, split_root
 from paimon_stream.storage.location import scheme_of
+from paimon_stream.storage.uri import shown_root, split_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +37,20 @@ class ExternalPaths:
         return root in self.turns or root in self.earlier()
 
     @classmethod
-    def of(cls, options: Options) -> "ExternalPaths | None":
+    def of(cls, options: opt.Options) -> "ExternalPaths | None":
         """What the table's options say; None for a table that never had external paths. Raises `InvalidOption` for
         a path without a scheme, and for a strategy whose scheme or weights do not fit the paths."""
-        strategy, paths = options.value(EXTERNAL_STRATEGY), options.value(EXTERNAL_PATHS)
+        strategy, paths = options.value(opt.EXTERNAL_STRATEGY), options.value(opt.EXTERNAL_PATHS)
         if not paths or strategy == "none":
             return cls() if paths else None
         roots = external_roots(options)
         if strategy == "specific-fs":
-            roots = [one for one in roots if scheme_of(one) == options.value(EXTERNAL_FS)]
-        weighted = strategy == "weight-robin" and options.is_set(EXTERNAL_WEIGHTS)
-        weights = options.value(EXTERNAL_WEIGHTS) if weighted else [1] * len(roots)
+            roots = [one for one in roots if scheme_of(one) == options.value(opt.EXTERNAL_FS)]
+        weighted = strategy == "weight-robin" and options.is_set(opt.EXTERNAL_WEIGHTS)
+        weights = options.value(opt.EXTERNAL_WEIGHTS) if weighted else [1] * len(roots)
         if not roots or len(weights) != len(roots):
             why = f"with {strategy} it has {len(roots)} paths and {len(weights)} weights. Set scheme or weights to fit."
-            raise InvalidOption(f"{EXTERNAL_PATHS.key!r}: {why}", option=EXTERNAL_PATHS.key)
+            raise InvalidOption(f"{opt.EXTERNAL_PATHS.key!r}: {why}", option=opt.EXTERNAL_PATHS.key)
         shares = [max(1, 1000 * one // sum(weights)) for one in weights] if weighted else weights
         turns = (root for root, share in zip(roots, shares, strict=True) for _ in range(share))
         return cls(tuple(turns), strategy == "entropy-inject")
@@ -67,16 +66,16 @@ class ExternalPaths:
         return f"{shown_root(self.turns[turn % len(self.turns)])}{folder}/{name}"
 
 
-def external_roots(options: Options) -> list[str]:
+def external_roots(options: opt.Options) -> list[str]:
     """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises `InvalidOption`."""
-    return [_as_java_prints(one.strip()) for one in options.value(EXTERNAL_PATHS).split(",") if one.strip()]
+    return [_as_java_prints(one.strip()) for one in options.value(opt.EXTERNAL_PATHS).split(",") if one.strip()]
 
 
 def _as_java_prints(path: str) -> str:
     """The path as Java's `Path` prints it: `file:/x` for `file:///x/`."""
     if not scheme_of(path):
-        why = f"{EXTERNAL_PATHS.key!r} has a path without a scheme, {path!r}. Set it to file:///folder or the like."
-        raise InvalidOption(why, option=EXTERNAL_PATHS.key, value=path)
+        why = f"{opt.EXTERNAL_PATHS.key!r} has a path without a scheme, {path!r}. Set it to file:///folder or the like."
+        raise InvalidOption(why, option=opt.EXTERNAL_PATHS.key, value=path)
     scheme, _, rest = path.partition(":")
     host, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
     return f"{scheme}:{host and '//'}{host}{re.sub('/+', '/', f'/{inner}').rstrip('/')}"

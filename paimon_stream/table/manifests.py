@@ -70,13 +70,11 @@ class ManifestStore:
             raise corrupt(path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}")
         return entries
 
-    def read_of(self, meta: ManifestFileMeta, partitions: PartitionFilter) -> list[ManifestEntry]:
-        """The entries of a manifest that belong to these partitions, in order. The others are decoded as
+    def read_of(self, meta: ManifestFileMeta, chosen: PartitionFilter) -> list[ManifestEntry]:
+        """The entries of a manifest that belong to the chosen partitions, in order. The others are decoded as
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
-        return manifest_avro.decode_manifest(
-            data, path, partitions.holds, lambda one: partitions.may_be_in_block(one.data)
-        )
+        return manifest_avro.decode_manifest(data, path, chosen.holds, lambda one: chosen.may_be_in_block(one.data))
 
     def entries_of(self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter) -> Iterator[ManifestEntry]:
         """The entries of these partitions in several manifests, in order. A manifest is read only if its statistics

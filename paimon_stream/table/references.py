@@ -115,10 +115,8 @@ def removal_of_tag(path: str) -> str:
     """How to remove a tag or pin that cannot be read, as the end of a sentence."""
     name = path.removeprefix(layout.tag_path(""))
     if name.startswith(layout.PIN_PREFIX):
-        return (
-            "end the rollback that made it: make sure that it runs no more, and call rollback_to() with "
-            "take_over (--take-over)."
-        )
+        steps = "make sure that it runs no more, and call rollback_to() with take_over (--take-over)."
+        return f"end the rollback that made it: {steps}"
     cure = "The data files that only it kept then stay until remove_orphan_files() removes them."
     text = f"delete the tag {name!r} with delete_tag(). {cure}"
     return text

@@ -26,15 +26,11 @@ def no_such_table(storage: Storage) -> NotFound:
         more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
         cure = f"It is a folder of tables: {found}{more}. Give the folder of one table."
     elif storage.list_names(SNAPSHOT_FOLDER):
-        cure = (
-            "But it holds snapshots, so it was a table: its schema files were deleted. Restore them from a "
-            "backup; do not create a table here."
-        )
+        first = "Restore them from a backup; do not create a table here."
+        cure = f"But it holds snapshots, so it was a table: its schema files were deleted. {first}"
     else:
-        cure = (
-            f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; "
-            "it is the table's own folder, <warehouse>/<database>.db/<table>."
-        )
+        folder = "it is the table's own folder, <warehouse>/<database>.db/<table>."
+        cure = f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; {folder}"
     text = f"There is no Paimon table at {location}: it has no file {schema_path(0)}. {cure}"
     return NotFound(text, path=location, table=location, tables=below)
 
@@ -87,9 +83,8 @@ class SchemaStore:
 
     def newest(self, known: TableSchema) -> TableSchema:
         """As `latest`, without a listing while that is still `known`."""
-        follows, still = self._storage.together(
-            [partial(self.exists, known.id + 1), partial(self._if_readable, known.id)]
-        )
+        looks = partial(self.exists, known.id + 1), partial(self._if_readable, known.id)
+        follows, still = self._storage.together(looks)
         return known if not follows and still == known else self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
@@ -141,10 +136,8 @@ class SchemaStore:
             why = f"{path} would hold a name or an option that is not UTF-8 ({wrong.reason})."
         if why is None:
             return data
-        text = (
-            f"The schema was not created, because it could not be read again: {why} Rename the columns, nest "
-            "them less deeply, or have fewer."
-        )
+        cure = f"{why} Rename the columns, nest them less deeply, or have fewer."
+        text = f"The schema was not created, because it could not be read again: {cure}"
         raise IncompatibleSchema(text, path=path, table=self._storage.location)
 
     def first_digest(self) -> str:

@@ -10,7 +10,6 @@ from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
-from paimon_stream.options import MERGE_SCHEMA, ROWKIND_FIELD, SEQUENCE_FIELD
 from paimon_stream.table.creation import stored_options, why_no_name
 from paimon_stream.table.option_rules import check_alteration
 
@@ -50,8 +49,8 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 def fixed_columns(schema: TableSchema) -> dict[str, str]:
     """The columns whose type cannot change, and their use: rows are found or ordered by them."""
     kinds = (
-        (schema.options.get(ROWKIND_FIELD.key, ""), "the row kind"),
-        (schema.options.get(SEQUENCE_FIELD.key, ""), "a sequence field"),
+        (schema.options.get(opt.ROWKIND_FIELD.key, ""), "the row kind"),
+        (schema.options.get(opt.SEQUENCE_FIELD.key, ""), "a sequence field"),
         (",".join(schema.bucket_keys), "a bucket key"),
         (",".join(schema.partition_keys), "a partition key"),
         (",".join(schema.primary_keys), "a primary key"),
@@ -146,7 +145,7 @@ class _Merger:
         elif path in self.fixed:
             self._refuse(path, f"{differ}; it is {self.fixed[path]}, whose type never changes")
         elif self.mode != "widen":
-            self._refuse(path, f"{differ}; {MERGE_SCHEMA.key} = widen would widen it to {made}")
+            self._refuse(path, f"{differ}; {opt.MERGE_SCHEMA.key} = widen would widen it to {made}")
         return old if made is None else made
 
     def _refuse(self, path: str, why: str) -> None:

@@ -17,7 +17,7 @@ from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import BranchStorage, branch_of, whole_of
-from paimon_stream.storage.external import with_roots
+from paimon_stream.storage.uri import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import SCHEMA_FOLDER, Layout, external_roots
 from paimon_stream.table.option_rules import check_overrides, check_possible

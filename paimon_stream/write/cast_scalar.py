@@ -93,11 +93,9 @@ def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
     longer = _count(pc.greater(lengths, most))
     if longer:
         unit = "characters" if type_.is_string else "bytes"
-        raise errors.ValueTooLong(
-            f"{place} is {type_}, but the value is longer in {place.amount}; one has "
-            f"{pc.max(lengths).as_py():,} {unit}. Cut it with substring(), or widen the column.",
-            **place.context(longer),
-        )
+        longest = f"one has {pc.max(lengths).as_py():,} {unit}. Cut it with substring(), or widen the column."
+        text = f"{place} is {type_}, but the value is longer in {place.amount}; {longest}"
+        raise errors.ValueTooLong(text, **place.context(longer))
 
 
 def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:

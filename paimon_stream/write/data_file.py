@@ -15,7 +15,7 @@ from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import COMPACTION_SMALL_RATIO, DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.external import external_path
+from paimon_stream.storage.uri import external_path
 from paimon_stream.table.layout import ExternalPaths
 from paimon_stream.write.avro_data import AvroSettings
 from paimon_stream.write.file_stats import StatsPlan, file_schema

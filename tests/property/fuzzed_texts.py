@@ -20,7 +20,6 @@ from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize, deserialize_partition
 from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import arrow_type, parse_type
-from paimon_stream.maintenance import ages
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_partitions import nanos_of
 from paimon_stream.options.option import Option, Options
@@ -58,11 +57,11 @@ def _form(text: str) -> None:
 
 
 def _moment(text: str) -> None:
-    ages.moment_millis(text, "older_than", "/t", 10**12)
+    opt.moment_millis(text, "older_than", "/t", 10**12)
 
 
 def _age(text: str) -> None:
-    ages.age_of(text, "older_than", "/t")
+    opt.age_of(text, "older_than", "/t")
 
 
 def _partition_text(text: str) -> None:

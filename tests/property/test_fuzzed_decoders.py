@@ -21,7 +21,7 @@ PACKAGE = Path(paimon_stream.__file__).parent
 NAMED_LIKE_ONE = re.compile("decode|decompress|deserialize|parse|read|unescape|unpack")
 ALSO = {
     "commit/table_cache.recorded_number", "format/avro_file.blocks_of", "format/parquet_footer.footer_start",
-    "format/names.Mentions.hashes", "maintenance/ages.age_of", "maintenance/ages.moment_millis",
+    "format/names.Mentions.hashes", "options/checks.age_of", "options/checks.moment_millis",
     "maintenance/automatic_tags.TagNames.time_of", "maintenance/expire.consumers",
     "maintenance/expire_partitions.nanos_of", "maintenance/expiring.ExpiringNotes.unfinished",
     "options/option.Options.value", "spark/checkpoint.Checkpoint.offsets_hash", "storage/location.shown_location",

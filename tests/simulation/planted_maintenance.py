@@ -8,7 +8,7 @@ from typing import Any
 
 from paimon_stream.commit import checks
 from paimon_stream.commit.overwrite import OverwriteSource
-from paimon_stream.maintenance import expire, orphans, rollback, rollback_target, tags
+from paimon_stream.maintenance import expire, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.needed import OtherBranches
@@ -81,9 +81,9 @@ def an_id_created_again_passes_for_the_newest(patch: Patch) -> None:
 
 @bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
 def a_rollback_does_not_look_again(patch: Patch) -> None:
-    patch.setattr(rollback_target, "_refuse_gone", lambda *given: None)
-    patch.setattr(rollback_target, "_wait_for_expiry", lambda *given: None)
-    patch.setattr(rollback_target, "refuse_broken", lambda *given: None)
+    patch.setattr(rollback, "_refuse_gone", lambda *given: None)
+    patch.setattr(rollback, "_wait_for_expiry", lambda *given: None)
+    patch.setattr(rollback, "refuse_broken", lambda *given: None)
     patch.setattr(rollback, "refuse_broken", lambda *given: None)
 
 
@@ -138,7 +138,7 @@ def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
 
 @bug("A rollback believes a tag that an expiry may have overlooked.", seed=1174)
 def a_rollback_believes_any_tag(patch: Patch) -> None:
-    patch.setattr(rollback_target, "_refuse_half_expired", lambda *given: None)
+    patch.setattr(rollback, "_refuse_half_expired", lambda *given: None)
 
 
 @bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback")
