@@ -107,7 +107,8 @@ class HistoryEntry:
     """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream, None for a
     batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query made it,
     and `batch` sums up what it added; their values are None if another engine made it. `previous` says how the
-    stream's commit before went: `batch`, `attempts`, and milliseconds by phase; {} if nothing is known."""
+    stream's commit before went: `batch`, `attempts`, `conflicts` of compactions if there were any, and milliseconds by
+    phase; {} if nothing is known."""
 
     id: int
     time: str
@@ -166,7 +167,7 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
     grouped: dict[bytes, list[ManifestEntry]] = {}
     snapshot = find_snapshot(table, snapshot_id, None)
-    for entry in () if snapshot is None else snapshot_files(table, snapshot):
+    for entry in snapshot_files(table, snapshot):
         grouped.setdefault(entry.partition, []).append(entry)
     found = (
         Partition(
@@ -198,7 +199,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
     """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
-    entries = [] if snapshot is None else snapshot_files(table, snapshot)
+    entries = snapshot_files(table, snapshot)
     ids, size = SnapshotStore(table.storage).ids(), sum(entry.file.file_size for entry in entries)
     return Statistics(
         snapshot=snapshot,

@@ -123,17 +123,13 @@ def sections_of(table: Table, *, snapshots: int = 500, sample: int = 0) -> list[
         reads = [partial(found, one) for one in store.ids()[-snapshots:]]
         return [one for one in table.storage.together(reads) if one is not None]
 
-    def files() -> list[ManifestEntry]:
-        latest = store.latest()
-        return [] if latest is None else snapshot_files(table, latest)
-
     newest = _tried([], history, wrong)
     entries = History.of(newest)
-    live = _tried([], files, wrong)
+    live = _tried([], lambda: snapshot_files(table, store.latest()), wrong)
     made: list[tuple[str, Callable[[], Section]]] = [
         ("Commits by phase", lambda: _phases(entries)),
         ("Batches", lambda: _batches(entries)),
-        ("Attempts", lambda: _attempts(entries)),
+        ("Attempts and conflicts", lambda: _attempts(entries)),
         ("Writers", lambda: _writers(entries)),
         ("Manifests", lambda: _manifests(table, newest)),
         ("Sizes of files", lambda: _sizes(table, live)),
@@ -215,17 +211,30 @@ def _batches(entries: History) -> Section:
 
 
 def _attempts(entries: History) -> Section:
-    known = [one for one in _of_streams(entries) if one.previous]
-    rows = [(one.previous.get("batch"), one.time, one.previous.get("attempts", 1)) for one in reversed(known)]
-    bars = _trace("bar", "attempts", [row[1] for row in rows], [row[2] for row in rows])
-    lost = sum(row[2] - 1 for row in rows)
+    made, runs = dict[tuple[str, int | None], list[Any]](), dict[str, str | None]()
+    for one in _of_streams(entries):
+        restarted = runs.get(one.user, one.marks.run_id) != one.marks.run_id
+        runs[one.user] = one.marks.run_id
+        made[one.user, one.identifier] = [one.identifier, one.time, None, None, int(restarted), one.batch.reused or 0]
+        if one.previous and (before := made.get((one.user, one.previous.get("batch")))):
+            before[2:4] = one.previous.get("attempts", 1), one.previous.get("conflicts", 0)
+    rows, names = list(made.values())[::-1], ("attempts", "conflicts", "restarts", "reused")
+    times, columns = [row[1] for row in rows], [[row[at] or None for row in rows] for at in range(2, 6)]
+    tries, conflicts, restarts, reused = (sum(filter(None, numbers)) for numbers in columns)
+    lost, most = tries - len([*filter(None, columns[0])]), max((one or 0 for row in rows for one in row[2:]), default=0)
     return Section(
-        title="Attempts",
-        about=f"How often each commit was tried. Other writers were faster {lost:,} times.",
-        header=("batch", "time", "attempts"),
+        title="Attempts and conflicts",
+        about=f"Other writers were faster at {count(lost, 'attempt')}, and {count(conflicts, 'compaction')} lost to "
+        f"them. The query began anew {restarts:,} times, and {reused:,} times it had files of a run that was killed. "
+        "A batch that failed and was never run again left no snapshot, and is not here.",
+        header=("batch", "time", *names),
         rows=rows,
-        traces=[bars] if rows else (),
-        layout={"yaxis": {"tickformat": "d"}},
+        traces=[
+            _trace("scatter", name, times, column, mode="markers" if at else _LINES, marker={"size": 12 - 2 * at})
+            for at, (name, column) in enumerate(zip(names, columns, strict=True))
+            if any(column)
+        ],
+        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + most // 8}},
     )
 
 

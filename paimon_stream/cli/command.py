@@ -118,8 +118,12 @@ class Session:
 
     @cached_property
     def catalog(self) -> PaimonCatalog:
-        """The catalog that is given. Raises `InvalidOption`."""
-        return catalog({**self.catalog_options, **self.storage_options})
+        """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does not use."""
+        found, typed = catalog({**self.catalog_options, **self.storage_options}), self.storage_options.items()
+        left = {key: one for key, one in typed if key.lower() not in found.storage_options}
+        if unknown := {key: one for key, one in left.items() if not _OF_CATALOG.match(key)}:
+            open_storage(found.warehouse, unknown)  # it refuses them, and says which it knows
+        return found
 
     @property
     def stores(self) -> Mapping[str, str]:
@@ -158,6 +162,7 @@ _WAREHOUSE: Final = "PAIMON_STREAM_WAREHOUSE"
 
 _CATALOG: Final = "Find TABLE, given as DATABASE.TABLE, in this catalog of the file of catalogs."
 _SECRET: Final = re.compile("password|secret|authorization|token$", re.IGNORECASE)
+_OF_CATALOG: Final = re.compile("(warehouse|metastore)$|table-default[.]", re.IGNORECASE)
 _OF_TABLES = (
     option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER"),
     option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME", shell_complete=branches),
@@ -197,7 +202,10 @@ def table_command(
             shown: str | None = None,
             **own: Any,
         ) -> None:
-            of_catalog = {} if location is not None and "/" in location else catalog_options(named, warehouse)
+            is_place = location is not None and "/" in location
+            if is_place and (named or warehouse):
+                raise click.UsageError("TABLE has a slash, so it is a location. Leave --warehouse and --catalog out.")
+            of_catalog = {} if is_place else catalog_options(named, warehouse)
             if location is None and not of_catalog:
                 raise click.UsageError("Give WAREHOUSE, or --catalog.")
             session = Session(location or "", _storage_options(storage_option), branch, of_catalog)

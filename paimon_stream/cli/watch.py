@@ -147,7 +147,8 @@ class Watched:
                 yield warehouse.location((database, table)), named
 
 
-def _sorted(states: list[StreamState], by: str) -> list[StreamState]:
+def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState]:
+    """The states in the order in which an operator wants to see them, or sorted by something else (`_SORTS`)."""
     keys: dict[str, Callable[[StreamState], Any]] = {
         "state": lambda one: (STATES.index(one.state), one.location),
         "table": lambda one: one.location,
@@ -189,11 +190,6 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
         return Answer(document={}, text=_rounds(watched, numbers, interval, lines))
     _Screen(watched, console, chosen).run(numbers, interval)
     return Answer(document={}, text=())
-
-
-def sick_first(states: list[StreamState]) -> list[StreamState]:
-    """The states in the order in which an operator wants to see them."""
-    return _sorted(states, "state")
 
 
 def _rounds(watched: Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]) -> Iterator[str]:
@@ -252,7 +248,7 @@ class _Screen:
 
     def _ordered(self) -> list[StreamState]:
         self._place = min(self._place, max(len(self._states) - 1, 0))
-        return _sorted(self._states, _SORTS[self._sort])
+        return sick_first(self._states, _SORTS[self._sort])
 
     def _look_into(self) -> None:
         """Reads the opened table, once in a round, because that may take long."""

@@ -54,7 +54,9 @@ Count = Callable[[str, int], object]
 
 
 class Host(Protocol):
-    """The stream writer, as its compaction sees it."""
+    """The stream writer, as its compaction sees it. `conflicts` counts the units that lost to others."""
+
+    conflicts: int
 
     @property
     def table(self) -> Table:
@@ -197,11 +199,9 @@ class StreamCompaction:
     def _note_earlier(self, table: Table) -> None:
         """The buckets with files that no compaction has processed are due: an earlier run may have ended before that.
         Reads the manifests of the newest snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`."""
-        snapshot = SnapshotStore(table.storage).latest()
-        if snapshot is not None:
-            files = snapshot_files(table, snapshot)
-            below = top_level(table.options) if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 1
-            self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
+        files = snapshot_files(table, SnapshotStore(table.storage).latest())
+        below = top_level(table.options) if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 1
+        self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
         self._knows_earlier = True
 
     def _plan(self, table: Table) -> None:
@@ -312,6 +312,7 @@ class StreamCompaction:
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
         """Removes the new files of units that are in no snapshot. Their buckets are planned again."""
         self._count("compactionConflicts", len(lost))
+        self._host.conflicts += len(lost)
         for one, rewritten in lost:
             one.rewriter.remove([rewritten] if remove else [])
             self._rest(one.unit.bucket, full=one.full)

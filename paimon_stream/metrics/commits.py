@@ -154,15 +154,19 @@ _EXTRA: Final = {
 """The attributes of a record, each with the field of a report that it holds."""
 
 
-def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
-    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the
-    snapshot is already published, and a failure after that must not fail the batch."""
+def report_to_all(reporters: Iterable[Reporter], report: CommitReport, failing: set[int]) -> None:
+    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the snapshot is
+    already published, and a failure after that must not fail the batch. `failing` has the ids of those that raised at
+    the batch before: they are not logged again, but at level DEBUG."""
     for reporter in reporters:
         try:
             reporter(report)
+            failing.discard(id(reporter))
         except Exception:  # noqa: BLE001
-            text = "%s: reporter %r failed on batch %d; the commit is not affected."
-            _LOG.warning(text, report.location, reporter, report.identifier, exc_info=True)
+            text = "%s: reporter %r failed on batch %d; the commit is not affected. It is called again next time."
+            level = logging.DEBUG if id(reporter) in failing else logging.WARNING
+            _LOG.log(level, text, report.location, reporter, report.identifier, exc_info=True)
+            failing.add(id(reporter))
 
 
 def log_report(report: CommitReport) -> None:

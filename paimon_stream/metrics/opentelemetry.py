@@ -16,12 +16,13 @@ _TRACE: Final = "opentelemetry.trace"
 def observe_metrics(*sinks: Any, meter: Any = None) -> None:
     """Exports `PaimonSink.metrics()` of these sinks as observable instruments `paimon_stream.<metric in snake case>`,
     with the attributes `table` and `name`. The meter is by default the global one. Raises `MissingExtra`."""
-    metrics = require("opentelemetry.metrics", "opentelemetry", "observe_metrics")
+    metrics, found = require("opentelemetry.metrics", "opentelemetry", "observe_metrics"), list[Any]()
     meter = metrics.get_meter(_SCOPE) if meter is None else meter
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
-        of_sinks = [{"table": sink.location, "name": sink.name or ""} for sink in sinks]
-        return [metrics.Observation(sink.metrics()[metric], of) for sink, of in zip(sinks, of_sinks, strict=True)]
+        if metric == METRICS[0]:  # it is asked first, so a collection begins
+            found[:] = [(sink.metrics(), {"table": sink.location, "name": sink.name or ""}) for sink in sinks]
+        return [metrics.Observation(values[metric], of) for values, of in found]
 
     for metric in METRICS:
         create = meter.create_observable_counter if metric in COUNTERS else meter.create_observable_gauge

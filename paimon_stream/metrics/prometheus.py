@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
+from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
 from paimon_stream.metrics.commits import COUNTERS, METRICS, snake_case
 
@@ -25,7 +26,17 @@ class PrometheusCollector:
         client = require(_CLIENT, "prometheus", "PrometheusCollector")
         self._metrics, self._lock = client.metrics_core, threading.Lock()
         self._sinks: dict[tuple[str, str], Any] = {}
-        (client.REGISTRY if registry is None else registry).register(self)
+        self._registry = client.REGISTRY if registry is None else registry
+        self._registry.register(self)
+
+    def serve(self, port: int, address: str = "0.0.0.0") -> Any:
+        """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption` if it cannot."""
+        try:
+            return require(_CLIENT, "prometheus", "serve").start_http_server(port, address, self._registry)[0]
+        except (OSError, OverflowError) as why:
+            text = f"Prometheus cannot be answered at {address}:{port}: {getattr(why, 'strerror', None) or why}."
+            cure = "Give another port, of 1024 to 65535, or end the program that has this one."
+            raise InvalidOption(f"{text} {cure}", option="port", value=port) from None
 
     def add(self, sink: _Sink) -> _Sink:
         """Exports this sink from now on, in place of an earlier one of the same table and name. Returns the sink."""

@@ -87,6 +87,7 @@ class Runs:
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
+    _failing: set[int] = field(default_factory=set)
     _by_user: dict[str, Run] = field(default_factory=dict)
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
@@ -125,7 +126,7 @@ class Runs:
         assert run.report is not None
         self._by_user[user], self.last_report = run, run.report
         callback = () if settings.on_commit is None else (settings.on_commit,)
-        report_to_all((self.metrics.report, log_report, *callback), run.report)
+        report_to_all((self.metrics.report, log_report, *callback), run.report, self._failing)
         run.maintain(run.report)
 
     @contextmanager

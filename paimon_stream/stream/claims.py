@@ -96,11 +96,15 @@ NO_SUMMARY: Final = BatchSummary()
 _PREVIOUS: Final = "previous"
 
 
-def previous_commit(report: CommitReport) -> dict[str, str]:
-    """A property for the next snapshot of the stream: how this commit went. A snapshot cannot say so of itself, because
-    the steps that are measured come after its bytes are made. Version 1 is `1 batch=7 attempts=2 judge=5 write=210 …`:
-    the batch, the attempts to publish, and milliseconds by phase."""
-    numbers = {"batch": report.identifier, "attempts": report.attempts, **report.phases}
+def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str, str]:
+    """A property for the next snapshot of the stream: how this commit went; {} if it made none. A snapshot cannot say
+    so of itself, because the steps that are measured come after its bytes are made. Version 1 is `1 batch=7 attempts=2
+    conflicts=1 judge=5 write=210 …`: the batch, the attempts to publish, the compactions that lost to others (its own,
+    and `conflicts` behind it) if there are any, and milliseconds by phase, for which earlier releases take all else."""
+    if report is None or report.outcome != "committed":
+        return {}
+    lost = {"conflicts": number} if (number := conflicts + (report.compact_failed is not None)) else {}
+    numbers = {"batch": report.identifier, "attempts": report.attempts, **lost, **report.phases}
     return {_key(_PREVIOUS): " ".join(("1", *(f"{name}={value:.0f}" for name, value in numbers.items())))}
 
 
@@ -113,7 +117,7 @@ def previous_of(properties: Mapping[str, str]) -> Mapping[str, int]:
 
 def phases_of(previous: Mapping[str, int]) -> dict[str, int]:
     """The milliseconds by phase in what `previous_of` gives."""
-    return {name: millis for name, millis in previous.items() if name not in ("batch", "attempts")}
+    return {name: millis for name, millis in previous.items() if name not in ("batch", "attempts", "conflicts")}
 
 
 def _key(name: str) -> str:

@@ -85,7 +85,8 @@ class StreamWriter:
         self.newest: Snapshot | None = None
         self.changes: Changes | None = None  # of the last batch; None if it made no snapshot
         self._marks: Mapping[str, str] = {}  # of the last batch that made one
-        self._previous: Mapping[str, str] = {}  # how the commit before went, for the next snapshot
+        self._last: CommitReport | None = None  # of the batch before, for the next snapshot
+        self.conflicts = 0  # units of compactions behind it that lost to others
         self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
@@ -309,7 +310,7 @@ class StreamWriter:
             reused=reused,
             removed_files=removed_files,
         ).measured(self._meter)
-        self._previous = previous_commit(report) if report.outcome == "committed" else {}
+        self._last, self.conflicts = report, 0
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return report
 
@@ -412,7 +413,7 @@ class StreamWriter:
             watermark=batch.watermark,
             properties={
                 **summary.properties(),
-                **self._previous,
+                **previous_commit(self._last, self.conflicts),
                 **self._identity.properties(batch.batch_id, batch.offsets_hash),
             },
             renumber=True,

@@ -64,10 +64,13 @@ def live_files(
     return [entry for entry in added if entry.identity not in deleted] if deleted else added
 
 
-def snapshot_files(table: Table, snapshot: Snapshot, partitions: PartitionFilter | None = None) -> list[ManifestEntry]:
-    """The live files of a snapshot of the table, as `live_files` gives them."""
+def snapshot_files(
+    table: Table, snapshot: Snapshot | None, partitions: PartitionFilter | None = None
+) -> list[ManifestEntry]:
+    """The live files of a snapshot of the table, as `live_files` gives them; [] for None."""
     manifests = ManifestStore(table.storage)
-    return live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, partitions)
+    metas = () if snapshot is None else manifests.base_and_delta(snapshot)
+    return live_files(manifests, metas, table.partition_types, partitions)
 
 
 class BucketIndex:

@@ -14,14 +14,19 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.streams import StreamWatch
+from paimon_stream.commit.report import Phase
 from paimon_stream.errors import InvalidOption, MissingExtra
+from paimon_stream.stream.claims import phases_of
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
-from tests.kits.streams import Stream
+from tests.kits.compacted_stream import CompactedStream, Held
+from tests.kits.streams import At, PowerCut, Stream
+from tests.unit.compact import test_in_stream as in_stream
 
 TITLES = [
-    "Commits by phase", "Batches", "Attempts", "Writers", "Manifests", "Sizes of files", "Files of level 0",
-    "Read amplification", "Findings of verify",
+    "Commits by phase", "Batches", "Attempts and conflicts", "Writers", "Manifests", "Sizes of files",
+    "Files of level 0", "Read amplification", "Findings of verify",
 ]  # fmt: skip
 
 
@@ -51,10 +56,55 @@ def test_a_stream_is_shown_by_phase_batch_attempt_and_writer() -> None:
     assert [one["name"] for one in phases.traces] == list(reports[0].phases)
     assert all(len(one["x"]) == len(one["y"]) == 3 for one in phases.traces)
     assert [row[2] for row in found["Batches"].rows] == [13, 12, 11, 10]
-    assert found["Attempts"].about.endswith("Other writers were faster 0 times.")
+    attempts = found["Attempts and conflicts"]
+    assert "Other writers were faster at 0 attempts, and 0 compactions lost" in attempts.about
+    assert [row[2:] for row in attempts.rows] == [[None, None, 0, 0], *[[1, 0, 0, 0]] * 3]
+    assert [one["name"] for one in attempts.traces] == ["attempts"]
     assert found["Writers"].rows[0][:3] == ("me", "APPEND", 4)
     assert [row[2] for row in found["Manifests"].rows] == [4, 3, 2, 1]
     assert found["Sizes of files"].about == "4 files of 16 bytes in 1 partition."
+
+
+def test_lost_attempts_restarts_and_files_of_a_killed_run_are_shown_at_their_batch() -> None:
+    bench = Bench()
+    stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
+    stream.batch()
+    stream.start(At(Phase.STAGED, other.batch))
+    stream.batches(2)
+    stream.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.start()
+    stream.batches(2)
+    found = by_title(sections_of(bench.table))["Attempts and conflicts"]
+    own = [[row[0], *row[2:]] for row in found.rows if row[2:] != [None, None, 0, 0]]
+    assert list(found.header) == ["batch", "time", "attempts", "conflicts", "restarts", "reused"]
+    assert own == [[3, 1, 0, 1, 1], [1, 2, 0, 1, 0]]
+    assert "Other writers were faster at 1 attempt, and 0 compactions" in found.about
+    assert "The query began anew 2 times, and 1 times it had files of a run that was killed." in found.about
+    assert [one["name"] for one in found.traces] == ["attempts", "restarts", "reused"]
+
+
+def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(tmp_path: Path) -> None:
+    table, pool = in_stream.keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    in_stream.run(stream, 5)
+    pool.go_on()
+    table.compact(full=True)
+    in_stream.run(stream, 2)
+    assert stream.counts == {"compactionConflicts": 1}
+    newest = table.history()[0]
+    assert (newest.previous["batch"], newest.previous["conflicts"]) == (5, 1)
+    found = by_title(sections_of(table._table))
+    rows = found["Attempts and conflicts"].rows
+    assert [(row[0], row[3]) for row in rows] == [(6, None), (5, 1), *((one, 0) for one in range(4, -1, -1))]
+    assert "and 1 compaction lost to them." in found["Attempts and conflicts"].about
+    assert "conflicts" not in [one["name"] for one in found["Commits by phase"].traces]
+    seen = StreamWatch(table._table.storage).look(0)
+    assert seen.previous["conflicts"] == 1
+    assert seen.commit_millis == sum(phases_of(newest.previous).values()) > 0
+    in_stream.run(stream, 1)
+    assert "conflicts" not in table.history()[0].previous
 
 
 def test_a_table_with_keys_shows_levels_and_what_a_compaction_would_gain() -> None:
@@ -158,6 +208,31 @@ def test_a_browser_draws_every_plot_without_an_error(tmp_path: Path, dark: bool)
     assert len(re.findall(r'<svg class="main-svg"', shown)) >= len(plots)
     shown, console = opened(closed)
     assert (shown.count('data-drawn="yes"'), console) == (0, "")  # drawn when a table is opened
+
+
+@pytest.mark.skipif(BROWSER is None or shutil.which("pdftotext") is None, reason="needs Chromium and poppler-utils")
+def test_every_plot_and_all_numbers_are_on_paper_in_light_colours(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    sections = [
+        Section(
+            title=f"Part {number}",
+            about="",
+            header=("a",),
+            rows=[(f"number-{number}",)],
+            traces=[{"type": kind, "x": ["a", "b"], "y": [1, 2]}],
+            layout={"xaxis": {"title": {"text": f"plot-{number}"}}},
+        )
+        for number, kind in enumerate(["bar", "scatter", "box", "bar"])
+    ]
+    page, paper = tmp_path / "page.html", tmp_path / "page.pdf"
+    ReportPage("t", {"a": sections[:2], "b": sections[2:]}).save(page)  # both tables are closed
+    opened(page, "--force-dark-mode", f"--print-to-pdf={paper}")
+    text = subprocess.run(["pdftotext", str(paper), "-"], capture_output=True, text=True, check=True).stdout
+    for number in range(4):
+        assert text.count(f"plot-{number}") == text.count(f"number-{number}") == 1, text
+    shown = subprocess.run(["pdftoppm", "-r", "20", "-gray", str(paper)], capture_output=True, check=True).stdout
+    grey = sorted(shown[15:])
+    assert grey[len(grey) // 4] > 200, "most of the paper is white"
 
 
 def styles(text: str) -> Any:

@@ -189,6 +189,33 @@ def test_every_way_to_a_catalog_finds_the_same_table(warehouse: str, tmp_path: P
     assert run("head", "--catalog", "dev", "--warehouse", str(tmp_path / "none"), "shop.orders").exit_code == 3
 
 
+@pytest.mark.parametrize("words", [["--warehouse", "x"], ["--catalog", "dev"]])
+def test_a_location_beside_a_catalog_is_one_clear_error(warehouse: str, words: list[str]) -> None:
+    made(warehouse, "--column", "id INT")
+    (*_, line) = lines_of(run("schema", *words, f"{warehouse}/shop.db/orders"), 2)
+    assert "--warehouse and --catalog" in line
+
+
+@pytest.mark.parametrize("option", ["s3.acces-key", "paimon-stream.unsafe-singel-writer", "nonsense"])
+@pytest.mark.parametrize("of_store", [False, True])
+def test_a_storage_option_that_nobody_knows_is_refused_beside_a_name_too(
+    warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, of_store: bool
+) -> None:
+    if of_store:
+        pytest.importorskip("obstore")
+        text = '[catalog.dev]\nwarehouse = "s3://bucket/w"\ns3.endpoint = "http://127.0.0.1:1"\n'
+        configured(tmp_path, monkeypatch, text)
+    (line,) = lines_of(run("schema", "--catalog", "dev", "--storage-option", f"{option}={SECRET}", "shop.orders"), 1)
+    assert option in line and SECRET not in line
+
+
+def test_options_of_the_catalog_itself_may_be_typed(warehouse: str) -> None:
+    made(warehouse, "--column", "id INT")
+    typed = ("metastore=filesystem", "table-default.bucket=3", "paimon-stream.unsafe-single-writer=true")
+    given = [word for one in typed for word in ("--storage-option", one)]
+    assert run("schema", "--catalog", "dev", *given, "shop.orders").exit_code == 0
+
+
 def test_databases_and_tables_of_a_catalog_are_listed(warehouse: str) -> None:
     made(warehouse, "--column", "id INT")
     catalog({"warehouse": warehouse}).create_database("a")

@@ -3,7 +3,11 @@
 import json
 import pickle
 import re
+import socket
+import subprocess
+import sys
 import threading
+import urllib.request
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import CommitConflict, MissingExtra
+from paimon_stream.errors import CommitConflict, InvalidOption, MissingExtra
 from paimon_stream.metrics.commits import COUNTERS, METRICS, CommitMetrics, report_to_all, snake_case
 from paimon_stream.runtime import system
 
+LOWEST_FREE = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+LOW_PORTS_ARE_KEPT = LOWEST_FREE.exists() and int(LOWEST_FREE.read_text()) > 81
 EXAMPLES = Path(__file__).parents[3] / "examples/monitoring"
 PHASES = {"judge": 1.0, "write": 20.0, "stage": 4.0, "publish": 5.0}
 REPORT = CommitReport(
@@ -115,14 +121,70 @@ def test_metrics_are_pushed_after_a_batch_and_a_gateway_that_is_away_changes_not
     def push(report):
         client.push_to_gateway(f"127.0.0.1:{gateway.server_port}", job="nightly", registry=registry, timeout=10)
 
-    report_to_all([sink.counted.report, push], REPORT)
+    failing: set[int] = set()
+    report_to_all([sink.counted.report, push], REPORT, failing)
     thread.join()
     gateway.server_close()
     [(path, text)] = pushed
     assert path == "/metrics/job/nightly"
     assert 'paimon_stream_lost_races_total{name="",table="/data/shop.db/orders"} 1.0' in text
-    report_to_all([push], REPORT)  # nobody listens now
-    assert "the commit is not affected" in caplog.text
+    for _ in range(3):
+        report_to_all([push], REPORT, failing)  # nobody listens now
+    assert caplog.text.count("the commit is not affected") == 1
+
+
+# -- the port -----------------------------------------------------------------------------------
+
+
+def closed(server):
+    server.shutdown()
+    server.server_close()
+
+
+def test_prometheus_is_answered_at_a_port(prometheus):
+    collector, _, _ = prometheus
+    collector.add(Sink(name="served"))
+    server = collector.serve(0, "127.0.0.1")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+            assert b'paimon_stream_lost_races_total{name="served"' in answer.read()
+    finally:
+        closed(server)
+
+
+def test_a_port_that_is_taken_is_one_clear_error(prometheus):
+    collector, _, _ = prometheus
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InvalidOption) as caught:
+            collector.serve(port, "127.0.0.1")
+    assert f"127.0.0.1:{port}: Address already in use. Give another port" in str(caught.value)
+    assert caught.value.context["option"] == "port"
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    closed(collector.serve(port, "127.0.0.1"))  # it is free now
+
+
+@pytest.mark.parametrize(("port", "address"), [(70_000, "127.0.0.1"), (0, "192.0.2.1"), (0, "no such host")])
+def test_a_place_that_cannot_be_had_is_named(prometheus, port, address):
+    with pytest.raises(InvalidOption, match=f"{address}:{port}: .*1024 to 65535"):
+        prometheus[0].serve(port, address)
+
+
+@pytest.mark.skipif(not LOW_PORTS_ARE_KEPT, reason="here everybody may take each port")
+def test_a_port_that_needs_a_right_is_one_clear_error():
+    pytest.importorskip("prometheus_client")
+    code = (
+        "import os, sys\n"
+        "from paimon_stream import errors\n"
+        "from paimon_stream.metrics.prometheus import PrometheusCollector\n"
+        "import wsgiref.simple_server, encodings.idna\n"
+        "collector = PrometheusCollector()\n"
+        "os.geteuid() or os.setuid(65534)\n"
+        "try:\n    collector.serve(81, '127.0.0.1')\n"
+        "except errors.InvalidOption as refused:\n    print(refused)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "127.0.0.1:81: Permission denied. Give another port, of 1024 to 65535" in done.stdout
 
 
 def test_opentelemetry_gets_every_metric():
@@ -141,6 +203,32 @@ def test_opentelemetry_gets_every_metric():
     assert points["late"].attributes["table"] == sink.location
     assert found["paimon_stream.last_commit_duration"].unit == "ms"
     assert all(found[f"paimon_stream.{snake_case(name)}"].data.is_monotonic for name in COUNTERS)
+
+
+def test_opentelemetry_computes_the_metrics_of_a_sink_once_in_a_collection():
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from paimon_stream.metrics.opentelemetry import observe_metrics
+
+    class Counted(Sink):
+        computed = 0
+
+        def metrics(self):
+            self.computed += 1
+            return super().metrics()
+
+    readers, sinks = [InMemoryMetricReader(), InMemoryMetricReader()], [Counted(name="a"), Counted(name="b")]
+    observe_metrics(*sinks, meter=sdk.MeterProvider(readers).get_meter("test"))
+    for number, reader in enumerate([*readers, *readers], 1):
+        sinks[0].counted.report(REPORT)
+        [found] = [
+            one
+            for one in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+            if one.name == "paimon_stream.lost_races"
+        ]
+        assert [point.value for point in found.data.data_points] == [number, 0]
+        assert [sink.computed for sink in sinks] == [number, number]
 
 
 def test_a_span_for_each_batch_with_its_phases():

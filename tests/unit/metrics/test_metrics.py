@@ -133,7 +133,7 @@ def failing(error: BaseException) -> Reporter:
 
 def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.LogCaptureFixture) -> None:
     heard: list[CommitReport] = []
-    report_to_all([failing(RuntimeError("no network")), heard.append], REPORT)
+    report_to_all([failing(RuntimeError("no network")), heard.append], REPORT, set())
     assert heard == [REPORT]
     (record,) = log.records
     assert record.levelno == logging.WARNING
@@ -141,9 +141,26 @@ def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.
     assert record.exc_info
 
 
+def test_a_reporter_that_goes_on_failing_is_logged_once_until_it_works_again(log: pytest.LogCaptureFixture) -> None:
+    wrong: list[Exception] = []
+
+    def push(report: CommitReport) -> None:
+        if wrong:
+            raise wrong[0]
+
+    failed: set[int] = set()
+    levels = []
+    for works in (False, False, True, False, False):
+        wrong[:] = [] if works else [ConnectionRefusedError("away")]
+        log.clear()
+        report_to_all([push], REPORT, failed)
+        levels.append([record.levelno for record in log.records])
+    assert levels == [[logging.WARNING], [], [], [logging.WARNING], []]
+
+
 def test_an_interrupt_in_a_reporter_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
-        report_to_all([failing(KeyboardInterrupt())], REPORT)
+        report_to_all([failing(KeyboardInterrupt())], REPORT, set())
 
 
 # -- the metrics of a sink ----------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from paimon_stream.api.inspection import History
 from paimon_stream.commit.report import Phase
-from paimon_stream.stream.claims import previous_commit, previous_of
+from paimon_stream.stream.claims import phases_of, previous_commit, previous_of
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
@@ -58,3 +61,16 @@ def test_the_text_is_bounded_and_other_texts_say_nothing() -> None:
     for wrong in ("", "2 batch=1", "1", "1 batch=", "1 batch=x", "1 batch=1;x", "1 " + "a=1 " * 999, "1 a=" + "9" * 99):
         assert previous_of({PREVIOUS: wrong}) == {}
     assert previous_of({PREVIOUS: "1 batch=4 attempts=2 put=17"}) == {"batch": 4, "attempts": 2, "put": 17}
+
+
+def test_conflicts_of_compactions_are_counted_and_are_no_phase() -> None:
+    report = Stream(Bench()).batch(rows=1)
+    assert "conflicts" not in previous_of(previous_commit(report))
+    failed = previous_commit(replace(report, compact_failed="others came first"), 2)
+    found = previous_of(failed)
+    assert found["conflicts"] == 3
+    assert list(phases_of(found)) == list(report.phases)
+    assert previous_commit(None, 2) == previous_commit(replace(report, outcome="empty"), 2) == {}
+    # A reader of an earlier release takes what it does not know for a phase of a few milliseconds, up to 20 of all.
+    known = re.fullmatch(r"1((?: [\w-]{1,40}=\d{1,19}){1,20})", failed[PREVIOUS])
+    assert known is not None and known[1].count("=") <= 14
