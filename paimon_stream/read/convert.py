@@ -40,11 +40,13 @@ Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
-    """Some rows of a file: their number, the columns found, and the function that turns those into values."""
+    """Some rows of a file: their number, the columns found, and the function that turns those into values. Rows that
+    no condition can choose may be `skipped`: nothing of them was read."""
 
     rows: int
     columns: Mapping[str, pa.Array]
     leaf: Leaf
+    skipped: bool = False
 
 
 def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:

@@ -137,7 +137,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         lists = map(manifests.changelog if self._producer else manifests.delta, changes)
         entries = (one for metas in lists for one in manifests.entries_of(metas, chosen))
         added = replace(self._scan, files=tuple(one for one in entries if one.kind is FileKind.ADD))
-        splits += [(one, True) for one in splits_of(added, self._of.split_bytes)]
+        splits += [(one, True) for one in splits_of(added, self._of.split_bytes, changes=True)]
         return [ds.InputPartition((CommitMessage.VERSION, *one)) for one in splits]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
