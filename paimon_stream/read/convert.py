@@ -40,8 +40,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
-    """Some rows of a file: their number, the columns found, and the function that turns those into values. Rows that
-    no condition can choose may be `skipped`: nothing of them was read."""
+    """Some rows of a file: how many, the columns found, and what turns those into values. `skipped`: none was read."""
 
     rows: int
     columns: Mapping[str, pa.Array]

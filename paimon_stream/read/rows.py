@@ -28,7 +28,7 @@ from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import Chosen, read_parquet
-from paimon_stream.read.predicate import Known, Predicate
+from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.scan import Scan, known_of, of_partition, row_range, schemas_of
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
@@ -214,8 +214,7 @@ class _Reader:
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        rows, deleted = 0, self.deleted(entry)
-        chosen = self._chosen(sources, partition)
+        rows, deleted, chosen = 0, self.deleted(entry), self._chosen(sources, partition)
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows, chosen):
             if chunk.skipped:
                 rows += chunk.rows
@@ -295,13 +294,11 @@ class _Reader:
         where = self._where
         if where is None:
             return None
-
-        def possible(groups: Iterable[Known]) -> list[bool]:
-            return where.possible((stats | of_partition(partition, rows), rows) for stats, rows in groups)
-
         types = {one.id: one.type.with_nullable(True) for one in sources.values()}
         same = [one for one in where.columns if types.get(one.id) == one.type.with_nullable(True)]
-        return {one.name: sources[one.id] for one in same}, possible
+        return {one.name: sources[one.id] for one in same}, lambda groups: where.possible(
+            (stats | of_partition(partition, rows), rows) for stats, rows in groups
+        )
 
     def _chunks(
         self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], most: int, of: Chosen

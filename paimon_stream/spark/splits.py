@@ -60,8 +60,7 @@ def rows_of_split(scan: Scan, arrow: pa.Schema, data: bytes, version: int) -> It
 
 
 def _packed(scan: Scan, split_bytes: int, changes: bool) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Files whose rows are merged or joined stay together, in the scan's order: it decides
-    which row of a key is newer."""
+    """The files of each split. Files whose rows are merged or joined stay together, in the scan's order."""
     units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
     if scan.merge is not None:
         units = buckets(scan.files)
