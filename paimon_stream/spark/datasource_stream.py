@@ -86,7 +86,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
-        """The newest snapshot, or an earlier one as the limit asks (streaming-reads.md §6). Spark below 4.2 has none."""
+        """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below 4.2 has none."""
         newest = self._store.latest()
         last = min(self._upto, 0 if newest is None else newest.id)
         after, whole = self._first(last, start)
