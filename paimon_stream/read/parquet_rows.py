@@ -90,7 +90,7 @@ def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> Co
             if type_.root is TypeRoot.DECIMAL:
                 raw = [Decimal(one).scaleb(-stored.scale) for one in raw]
             bounds = column_values(normalize(pa.array(raw, stored), type_), type_)
-    return ColumnStats(*bounds, of.null_count if of.has_null_count else None)
+    return ColumnStats(bounds[0], bounds[1], of.null_count if of.has_null_count else None)
 
 
 def _buffered(source: Any, columns: int, batch_rows: int) -> int:

@@ -53,8 +53,8 @@ def test_every_value_of_every_type_is_found_where_it_is_a_bound(case: str) -> No
 
 COLUMNS = [
     ("id", "INT NOT NULL"), ("n", "BIGINT"), ("s", "STRING"), ("c", "CHAR(5)"), ("b", "BOOLEAN"), ("day", "DATE"),
-    ("d", "DECIMAL(9, 2)"), ("big", "DECIMAL(30, 5)"), ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(9)"), ("x", "DOUBLE"),
-    ("zoned", "TIMESTAMP(6) WITH LOCAL TIME ZONE"), ("raw", "BYTES"),
+    ("d", "DECIMAL(9, 2)"), ("big", "DECIMAL(30, 5)"), ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(9)"),
+    ("x", "DOUBLE"), ("zoned", "TIMESTAMP(6) WITH LOCAL TIME ZONE"), ("raw", "BYTES"),
 ]  # fmt: skip
 PROVEN = ["id", "n", "s", "c", "d", "day", "at", "zoned"]
 
