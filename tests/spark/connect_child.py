@@ -58,15 +58,12 @@ def main(root: Path) -> None:
 
     copied, twice = table("copied"), table("twice")
     sink = PaimonSink(twice, checkpoint=str(root / "six"))
-    errors = []
-    for new in (77, 78):
-        errors.append(run(None, "five", copied, source=by_name))
-        forget(root / "five" / "commits")
-        errors.append(run(sink, "six", source=copied))
-        forget(root / "six" / "commits")
-        PaimonTable.load(by_name).append(pa.table({"id": [new]}))
+    errors = [run(None, "five", copied, source=by_name)]
+    forget(root / "five" / "commits")
+    PaimonTable.load(by_name).append(pa.table({"id": [77]}))
     for _ in range(2):  # Spark below 4.2 ends a run after the batch that it has run again
-        errors += [run(None, "five", copied, source=by_name), run(sink, "six", source=copied)]
+        errors.append(run(None, "five", copied, source=by_name))
+    errors.append(run(sink, "six", source=copied))
     ids = [sorted(PaimonTable.load(one).to_arrow()["id"].to_pylist()) for one in (copied, twice)]
     print(json.dumps({"copied": ids, "error": "".join(errors)}))
 
