@@ -40,11 +40,12 @@ Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
-    """Some rows of a file: their number, the columns found, and the function that turns those into values."""
+    """Some rows of a file: how many, the columns found, and what turns those into values. `skipped`: none was read."""
 
     rows: int
     columns: Mapping[str, pa.Array]
     leaf: Leaf
+    skipped: bool = False
 
 
 def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:

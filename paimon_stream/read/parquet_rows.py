@@ -1,18 +1,29 @@
 """Parquet files, batch by batch (format.md §7.4; for INT96 see docs/architecture.md, "Parquet files")."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paimon_stream.errors import FormatError
 from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, PER_SECOND, TWELVE_BYTES
+from paimon_stream.format.binary_columns import column_values
+from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.parquet_footer import MAGIC, TAIL, declare_twelve_bytes, footer_start
-from paimon_stream.format.types import DataField, DataType, arrow_type
+from paimon_stream.format.stats import NO_STATS, ColumnStats
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, moments, normalize, nothing_but_rows, out_of_range
+from paimon_stream.read.predicate import Known
 
 _INT96: Final = "INT96"
+_NUMBERS: Final = ("BOOLEAN", "INT32", "INT64")
+_INTEGERS: Final = {pa.int8(), pa.int16(), pa.int32(), pa.int64()}
 _BATCH_BYTES: Final = 16 << 20
 """About the most bytes of a batch."""
 _BUFFER: Final = 64 << 10
@@ -22,13 +33,20 @@ _ALONE: Final = 65_536
 """Who asks for batches of fewer rows has many files open."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
+_TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")
+"""Who writes a footer with bounds that hold (docs/architecture.md, "Conditions")."""
+
+Chosen = tuple[Mapping[str, DataField], Callable[[Iterable[Known]], list[bool]]] | None
+"""Columns of a file, by today's names, and what says by their statistics which row groups are read. None: all."""
 
 
-def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
+def read_parquet(
+    source: Any, path: str, fields: Sequence[DataField], batch_rows: int, chosen: Chosen = None
+) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. `fields` belong to the schema that it was written with. One
-    row group is in memory at a time; of a local file, or with many files open, only some pages. Raises
-    `UnsupportedFeature` for timestamps of precision 7 to 9 beyond Arrow's nanoseconds, and what Arrow raises on a
-    broken file."""
+    row group is in memory at a time; of a local file, or with many files open, only some pages. Row groups that are not
+    `chosen` are only counted. Raises `UnsupportedFeature` for timestamps of precision 7 to 9 beyond Arrow's
+    nanoseconds, and what Arrow raises on a broken file."""
     buffer = _buffered(source, len(fields), batch_rows)
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
@@ -39,10 +57,40 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
     if not names:
         yield from nothing_but_rows(file.metadata.num_rows, batch_rows)
         return
-    for number in range(file.num_row_groups):  # iterated all at once, batches would span row groups
+    wanted = [True] * file.num_row_groups
+    if chosen and _TRUSTED.match(file.metadata.created_by or ""):
+        wanted = chosen[1](_known(file, chosen[0]))
+    for number, read in enumerate(wanted):  # iterated all at once, batches would span row groups
+        if not read:
+            yield Chunk(file.metadata.row_group(number).num_rows, MappingProxyType({}), leaf, skipped=True)
+            continue
         rows = _rows_at_once(file, number, names, batch_rows)
         for batch in file.iter_batches(rows, row_groups=[number], columns=names):
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
+
+
+def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
+    """What the footer says of these columns in each row group. A path that comes twice may be a ROW's member."""
+    paths, stored = [file.schema.column(i).path for i in range(len(file.schema))], file.schema_arrow
+    plain = [(name, one) for name, one in columns.items() if paths.count(one.name) == 1 and one.name in stored.names]
+    found = [(name, paths.index(one.name), one.type, stored.field(one.name).type) for name, one in plain]
+    for group in map(file.metadata.row_group, range(file.num_row_groups)):
+        yield {name: _stats(group.column(at).statistics, *types) for name, at, *types in found}, group.num_rows
+
+
+def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
+    """Those of a footer that hold for every value. `stored` is the type that Arrow gives the column."""
+    if of is None:
+        return NO_STATS
+    bounds, wanted = list[Any]((None, None)), arrow_type(type_)
+    with suppress(FormatError, pa.ArrowException, *BROKEN):
+        same = stored.id == wanted.id or {stored, wanted} <= _INTEGERS
+        if same and of.has_min_max and (of.physical_type in _NUMBERS or (type_.is_string and of.max_raw)):
+            raw = [of.min_raw, of.max_raw]
+            if type_.root is TypeRoot.DECIMAL:
+                raw = [Decimal(one).scaleb(-stored.scale) for one in raw]
+            bounds = column_values(normalize(pa.array(raw, stored), type_), type_)
+    return ColumnStats(bounds[0], bounds[1], of.null_count if of.has_null_count else None)
 
 
 def _buffered(source: Any, columns: int, batch_rows: int) -> int:

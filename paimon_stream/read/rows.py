@@ -27,8 +27,9 @@ from paimon_stream.read import merged as merging
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.orc_rows import read_orc
-from paimon_stream.read.parquet_rows import read_parquet
-from paimon_stream.read.scan import Scan, known_of, row_range, schemas_of
+from paimon_stream.read.parquet_rows import Chosen, read_parquet
+from paimon_stream.read.predicate import Predicate
+from paimon_stream.read.scan import Scan, known_of, of_partition, row_range, schemas_of
 from paimon_stream.storage.os_files import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
@@ -64,9 +65,10 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
 
 def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if scan.merge is None:
-        reader = _Reader(scan, scan.columns)
+        in_parts = scan.table.options.value(DATA_EVOLUTION)
+        reader = _Reader(scan, scan.columns, None if in_parts else scan.where)
         reader.expect(scan.files)
-        if scan.table.options.value(DATA_EVOLUTION):
+        if in_parts:
             for _, files in groupby(scan.files, row_range):
                 yield from reader.joined(list(files), batch_rows)
             return
@@ -155,11 +157,11 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     """The rows of the buckets of a table with a primary key. Files are opened ahead."""
     names = [one.name for one in scan.columns]
     needed = tuple(map(scan.schema.field, spec.needed(names)))
-    plain, with_kind = _Reader(scan, scan.columns), _Reader(scan, (*scan.columns, KIND_COLUMN))
+    plain, with_kind = (_Reader(scan, (*scan.columns, *kind), scan.where) for kind in ((), (KIND_COLUMN,)))
     whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
     for group in in_groups(merging.buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
         found: list[tuple[merging.Section, _Reader]] = []
-        for section in [one for files in group for one in _sections(scan, spec, files)]:
+        for section in [one for files in group for one in sections_of(scan, files)]:
             entry, where = section.single, scan.where
             if entry and where and not any(where.possible(known_of(scan, [entry], where, values=True))):
                 continue  # these keys have no other rows
@@ -173,9 +175,11 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
                 yield batch.select(names)
 
 
-def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[merging.Section]:
+def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
+    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` for keys in the manifest."""
+    assert scan.merge is not None
     try:
-        return merging.sections(files, [scan.schema.field(name).type for name in spec.keys])
+        return merging.sections(files, [scan.schema.field(name).type for name in scan.merge.keys])
     except FormatError as wrong:
         table = scan.table.location
         raise FormatError(
@@ -187,8 +191,9 @@ def _sections(scan: Scan, spec: MergeSpec, files: list[ManifestEntry]) -> list[m
 
 
 class _Reader:
-    def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
-        self._scan = scan
+    def __init__(self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None) -> None:
+        """`where` reads some of these columns, and lets row groups be skipped of files whose rows are final."""
+        self._scan, self._where = scan, where
         self._columns = tuple(columns)
         self._tracked = ROW_ID_COLUMN in self._columns
         self._schema = schemas_of(scan)
@@ -209,8 +214,11 @@ class _Reader:
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        rows, deleted = 0, self.deleted(entry)
-        for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
+        rows, deleted, chosen = 0, self.deleted(entry), self._chosen(sources, partition)
+        for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows, chosen):
+            if chunk.skipped:
+                rows += chunk.rows
+                continue
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition, rows)
                 if self._tracked:
@@ -281,14 +289,25 @@ class _Reader:
             check_evolution(wanted[id_].name, one.type, wanted[id_].type, written.id > self._scan.schema.id)
         return sources
 
+    def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
+        """Chooses row groups that may have wanted rows, by the columns that have today's type in the file."""
+        where = self._where
+        if where is None:
+            return None
+        types = {one.id: one.type.with_nullable(True) for one in sources.values()}
+        same = [one for one in where.columns if types.get(one.id) == one.type.with_nullable(True)]
+        return {one.name: sources[one.id] for one in same}, lambda groups: where.possible(
+            (stats | of_partition(partition, rows), rows) for stats, rows in groups
+        )
+
     def _chunks(
-        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
+        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], most: int, of: Chosen
     ) -> Iterator[Chunk]:
         if not fields:
-            yield from nothing_but_rows(entry.file.row_count, batch_rows)
+            yield from nothing_but_rows(entry.file.row_count, most)
             return
         with _reading(path, self._scan), self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source:
-            yield from file_chunks(source, path, fields, written, batch_rows)
+            yield from file_chunks(source, path, fields, written, most, of)
 
     def _fitted(
         self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any], start: int
@@ -308,17 +327,17 @@ class _Reader:
 
 
 def file_chunks(
-    source: Any, path: str, fields: Sequence[DataField], written: TableSchema, batch_rows: int = BATCH_ROWS
+    source: Any, path: str, fields: Sequence[DataField], written: TableSchema, most: int = BATCH_ROWS, of: Chosen = None
 ) -> Iterator[Chunk]:
     """These columns of a file, as the file has them, one chunk at a time. `written` is the schema that it was
     written with. Raises what the reader of its format raises, and `UnsupportedFeature` for another format."""
     match _format(path):
         case "parquet":
-            yield from read_parquet(source, path, fields, batch_rows)
+            yield from read_parquet(source, path, fields, most, of)
         case "orc":
             yield from read_orc(source, path, fields, Options(written.options).value(ORC_LTZ_LEGACY))
         case "avro":
-            yield from read_avro(source, path, fields, batch_rows)
+            yield from read_avro(source, path, fields, most)
         case other:
             text = f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro."
             raise UnsupportedFeature(f"{text} Read the table with an engine that does.", path=path)

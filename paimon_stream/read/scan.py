@@ -216,7 +216,7 @@ def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, value
     as far as these have today's type. Where rows are merged, only those of the key, but for `values`."""
     schema_of = schemas_of(scan)
     layout = scan.table.layout
-    partition_of = cache(lambda row: tuple(zip(layout.partition_keys, layout.partition_values(row), strict=True)))
+    partition_of = cache(lambda row: dict(zip(layout.partition_keys, layout.partition_values(row), strict=True)))
     in_parts = scan.table.options.value(opt.DATA_EVOLUTION)
     by_key = scan.merge is not None and not values
     for entry in files:
@@ -235,9 +235,12 @@ def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, value
                     old = before.get(one.id)
                     if old is not None and old.name in found and old.type.with_nullable(one.type.nullable) == one.type:
                         stats[one.name] = found[old.name]
-        for name, value in partition_of(entry.partition):
-            stats[name] = ColumnStats(min=value, max=value, null_count=0 if value is not None else file.row_count)
-        yield stats, file.row_count
+        yield stats | of_partition(partition_of(entry.partition), file.row_count), file.row_count
+
+
+def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
+    """What is known of so many rows of a partition with these values."""
+    return {name: ColumnStats(one, one, 0 if one is not None else rows) for name, one in values.items()}
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:

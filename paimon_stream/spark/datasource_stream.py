@@ -1,5 +1,5 @@
-"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes (docs/reading.md, "As a
-stream"). An offset is the last snapshot that was taken in, so a batch that is run again reads the same."""
+"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes. An offset is the last
+snapshot that was taken in, so a batch that is run again reads the same. The rules are those of streaming-reads.md."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -82,11 +82,11 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return {**self.__dict__, "_store": None}  # tasks do not need it, and what it remembers grows
 
     def initialOffset(self) -> Offset:
-        """Before the first batch."""
+        """Before the first batch (streaming-reads.md §1)."""
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
-        """The newest snapshot, or an earlier one as the limit asks. Spark below 4.2 gives no arguments."""
+        """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below 4.2 has none."""
         newest = self._store.latest()
         last = min(self._upto, 0 if newest is None else newest.id)
         after, whole = self._first(last, start)
@@ -112,7 +112,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._upto = 0 if newest is None else newest.id
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
-        """The splits of what is after one offset, up to another."""
+        """The splits of what is after one offset, up to another (streaming-reads.md §3)."""
         last, table, splits, partition = end["snapshot"], self._table, [], self._of.asked.get("partition")
         after, whole = self._first(last, start) if start != end else (last, None)
         after, whole = (start == _BEFORE and end.get("first")) or (after, whole)
@@ -137,7 +137,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         lists = map(manifests.changelog if self._producer else manifests.delta, changes)
         entries = (one for metas in lists for one in manifests.entries_of(metas, chosen))
         added = replace(self._scan, files=tuple(one for one in entries if one.kind is FileKind.ADD))
-        splits += [(one, True) for one in splits_of(added, self._of.split_bytes)]
+        splits += [(one, True) for one in splits_of(added, self._of.split_bytes, changes=True)]
         return [ds.InputPartition((CommitMessage.VERSION, *one)) for one in splits]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -155,13 +155,13 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             yield batch if ROW_KIND in self._out.names else batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
 
     def commit(self, end: Offset) -> None:
-        """Moves the consumer on, once a batch has taken effect."""
+        """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""
         if self._consumer and end != _BEFORE:
             write_consumer(self._table.storage, self._consumer, end["snapshot"] + 1)
 
     def _lost(self, at: Offset) -> bool:
-        """Whether the snapshot of an offset is no part of the table. If it has expired, this package's rollbacks left a
-        note of it, and after others the next snapshot was built on other rows."""
+        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5). If it has expired, this
+        package's rollbacks left a note of it, and after others the next snapshot was built on other rows."""
         found = self._store.find(at["snapshot"]) if at["nonce"] else None
         if found is not None or not at["nonce"]:
             return found is not None and found.nonce != at["nonce"]
@@ -170,7 +170,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return at.get("rows", rows) != rows is not None or at["nonce"] in rolled_back(self._table.storage)
 
     def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
-        """After which snapshot a batch begins, and which one it reads whole before; by Paimon's rules."""
+        """After which snapshot a batch begins, and which one it reads whole before (streaming-reads.md §2)."""
         if start != _BEFORE:
             return start["snapshot"], None
         with suppress(NotFound):
@@ -184,7 +184,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return starts.get(self._mode, (self._from or newest,) * 2)
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
-        """The snapshots after one up to another. Raises `NotFound` if one is missing."""
+        """The snapshots after one up to another. Raises `NotFound` if one is missing (streaming-reads.md §5)."""
         window = self._store.window(after, last)
         first = window.snapshots[0].id if window.snapshots else last + 1
         older = list(map(ChangelogStore(self._table.storage).find, range(after + 1, first)))

@@ -18,7 +18,7 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
 from paimon_stream.read.merged import buckets
-from paimon_stream.read.rows import read_batches
+from paimon_stream.read.rows import read_batches, sections_of
 from paimon_stream.read.scan import Scan, row_range
 from paimon_stream.table.vectors import Vector
 
@@ -32,9 +32,10 @@ def arrow_of(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **_UTC)
 
 
-def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
-    """The scan's files in splits of about that many bytes."""
-    return [_encoded(scan, files) for files in _packed(scan, split_bytes)]
+def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[bytes]:
+    """The scan's files in splits of about that many bytes. The files of `changes` of a bucket, which are read one after
+    the other, stay together. Raises `FormatError` for keys in a manifest that cannot be read."""
+    return [_encoded(scan, files) for files in _packed(scan, split_bytes, changes)]
 
 
 def without_files(scan: Scan) -> Scan:
@@ -58,11 +59,14 @@ def rows_of_split(scan: Scan, arrow: pa.Schema, data: bytes, version: int) -> It
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
-def _packed(scan: Scan, split_bytes: int) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Files whose rows are merged or joined stay together."""
+def _packed(scan: Scan, split_bytes: int, changes: bool) -> Iterator[list[ManifestEntry]]:
+    """The files of each split. Files whose rows are merged or joined stay together, in the scan's order."""
     units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
     if scan.merge is not None:
         units = buckets(scan.files)
+        if not changes:
+            found = [one for files in units for one in sections_of(scan, files)]
+            units = (sorted(one.files, key=lambda file: one.ages[file.file.file_name]) for one in found)
     elif scan.table.options.value(DATA_EVOLUTION):
         units = (list(files) for _, files in groupby(scan.files, row_range))
     held, left = list[ManifestEntry](), split_bytes

@@ -19,7 +19,8 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.options.option import size
-from paimon_stream.read.merged import buckets, sections
+from paimon_stream.read.merged import buckets
+from paimon_stream.read.rows import sections_of
 from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow
@@ -109,8 +110,7 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
     if scan.table.options.value(DATA_EVOLUTION):
         return "its files hold parts of rows"
     if scan.merge is not None:
-        keys = [scan.schema.field(name).type for name in scan.merge.keys]
-        found = [one.single for files in buckets(scan.files) for one in sections(files, keys)]
+        found = [one.single for files in buckets(scan.files) for one in sections_of(scan, files)]
         if any(one is None or one.file.delete_row_count != 0 for one in found):
             return "rows of one key have to be merged"
     if any(not one.file.file_name.endswith(".parquet") for one in scan.files):
