@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+pytest.importorskip("pyspark")
+
 from paimon_stream import PaimonTable
 from paimon_stream.errors import BadRowKind, FormatError, InvalidData, InvalidOption, NumericOverflow
 from paimon_stream.format.arrow_types import arrow_schema
