@@ -238,10 +238,8 @@ class Checker:
         for entry in changes.entries:
             depth = self._cache.buckets.depth(entry.partition, entry.bucket)
             if depth > most:
-                text = (
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true."
-                )
+                cure = "and every reader merges them all. Run a job that compacts, and set write-only = true."
+                text = f"%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), {cure}"
                 _LOG.warning(text, self._table.location, entry.bucket, depth, most)
                 self._most_runs = None
                 return
