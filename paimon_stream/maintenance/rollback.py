@@ -5,6 +5,7 @@ next one (`TableRolledBack`): Spark does not replay what it recorded as done."""
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -343,12 +344,10 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
             return
         what = f"snapshot {wanted.id} has expired or was replaced"
     else:
-        try:
+        with suppress(errors.NotFound):
             found = decode_snapshot(storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}")
             if found == wanted:
                 return
-        except errors.NotFound:
-            pass
         what = f"{target.kept_by} was deleted or replaced"
     text = f"{what} meanwhile. Nothing was changed. Take another target."
     raise errors.NotFound(text, snapshot=wanted.id).of_table(storage.location)
