@@ -184,8 +184,7 @@ class Checker:
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files that it
-        leaves in place."""
+        """The changes with final sequence numbers. Those of an overwrite continue from the files that it leaves."""
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -203,9 +202,8 @@ class Checker:
     # -- strict mode ----------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
         """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
-        (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
-        to which all snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these
-        snapshots have expired."""
+        (semantics.md §2.9); −1: the latest one at the first commit. It moves only forward, to a base up to which all
+        snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of them have expired."""
         if self._last_safe is None:
             return
         if self._last_safe < 0:
@@ -238,10 +236,8 @@ class Checker:
         for entry in changes.entries:
             depth = self._cache.buckets.depth(entry.partition, entry.bucket)
             if depth > most:
-                text = (
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true."
-                )
+                cure = "and every reader merges them all. Run a job that compacts, and set write-only = true."
+                text = f"%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), {cure}"
                 _LOG.warning(text, self._table.location, entry.bucket, depth, most)
                 self._most_runs = None
                 return

@@ -41,8 +41,7 @@ from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young, and little
-is lost if the process is killed."""
+"""What was rewritten is published at least this often, so no orphan cleaner takes it, and a kill loses little."""
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""
@@ -105,9 +104,8 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the table that
-    was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their buckets, which are
-    then planned."""
+    """What one look at the table asks for. `stale` are units with files of a schema newer than the loaded table's: rows
+    would lose what is new in it. With `distributes`, rows that wait get buckets, which are then planned."""
 
     scan: Scan
     limits: Thresholds | KeyedThresholds

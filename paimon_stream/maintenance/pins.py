@@ -4,6 +4,7 @@ delete begin nothing new. docs/architecture.md (How a rollback keeps its target)
 
 import datetime as dt
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,12 +38,10 @@ def read_pins(storage: Storage) -> list[Pin]:
     found = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
         snapshot = None
-        try:
+        with suppress(FormatError):  # one that cannot be read refuses as any other pin does
             snapshot = read_tag(storage, stat.path)
             if snapshot is None:
                 continue  # that rollback has ended since the listing
-        except FormatError:
-            pass  # it refuses as any other pin does
         found.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
     return found
 

@@ -5,6 +5,7 @@ next one (`TableRolledBack`): Spark does not replay what it recorded as done."""
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -211,8 +212,7 @@ class _Rollback:
         return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
 
     def _remove_changelogs(self) -> None:
-        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first;
-        it is −1 if none is left."""
+        """Removes long-lived changelogs of removed snapshots; as in Java, first sets their LATEST hint, −1 for none."""
         if not self.changelogs:
             return
         store = ChangelogStore(self.storage)
@@ -258,10 +258,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
-    pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
-    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
-    have been given up (`NoSpace`)."""
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to it. Returns the pin's file.
+    Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry has not
+    ended, `CorruptMetadata`, `StorageError`. Then only interrupted rollbacks may have been given up (`NoSpace`)."""
     storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
@@ -343,12 +342,10 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
             return
         what = f"snapshot {wanted.id} has expired or was replaced"
     else:
-        try:
+        with suppress(errors.NotFound):
             found = decode_snapshot(storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}")
             if found == wanted:
                 return
-        except errors.NotFound:
-            pass
         what = f"{target.kept_by} was deleted or replaced"
     text = f"{what} meanwhile. Nothing was changed. Take another target."
     raise errors.NotFound(text, snapshot=wanted.id).of_table(storage.location)

@@ -104,10 +104,8 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
         if layout.holds(path):
             yield path
         else:
-            text = (
-                "%s: a journal entry names %r as a data file of a dead attempt, but no data file can have "
-                "this path. The file was left."
-            )
+            why = "but no data file can have this path. The file was left."
+            text = f"%s: a journal entry names %r as a data file of a dead attempt, {why}"
             _LOG.warning(text, storage.location, path)
 
 

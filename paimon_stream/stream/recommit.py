@@ -3,6 +3,7 @@ alike: a snapshot of ours is gone, and another one has its id. So a batch is com
 that exactly-once.md §7 asks for, with its user and identifier, so a second call finds it, and so does the stream."""
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -183,10 +184,8 @@ class _Recommit:
         """The id of the lost snapshot: it follows the newest one whose manifests are in its base list."""
         known: set[str] = set()
         for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
-            try:
+            with suppress(errors.CorruptMetadata):
                 known.update(meta.file_name for meta in self._manifests.read_list(name))
-            except errors.CorruptMetadata:
-                continue
         for one in reversed(window):
             delta = {meta.file_name for meta in self._manifests.delta(one)}
             if delta and delta <= known:

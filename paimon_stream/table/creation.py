@@ -39,11 +39,8 @@ def first_schema(
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
     if primary and not set(primary) - set(partition):
-        raise IncompatibleSchema(
-            f"The primary key ({', '.join(primary)}) has only partition keys, so each partition "
-            "could have one row only. Add a column to the primary key.",
-            columns=tuple(primary),
-        )
+        why = "has only partition keys, so each partition could have one row only. Add a column to the primary key."
+        raise IncompatibleSchema(f"The primary key ({', '.join(primary)}) {why}", columns=tuple(primary))
     not_null = (replace(one, type=one.type.with_nullable(False)) if one.name in primary else one for one in fields)
     numbered, highest = reassign_ids(tuple(not_null))
     schema = TableSchema(

@@ -108,8 +108,7 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises `BucketCountChanged`; the
-        caller must then forget everything."""
+        """Adds a commit's entries in known partitions. Raises `BucketCountChanged`: then the caller must forget all."""
         known = [entry for entry in entries if entry.partition in self._sequences]
         self._absorb(self._sequences, self._totals, known)
 
@@ -123,8 +122,7 @@ class BucketIndex:
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count that the partition's files were written for; None if it has none. Raises `KeyError` for an
-        unknown partition."""
+        """The bucket count of the partition's files; None if it has none. Raises `KeyError` for an unknown one."""
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)

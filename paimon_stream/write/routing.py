@@ -219,10 +219,8 @@ def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
 def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
     """Floor modulo of the one key column; NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
-        text = (
-            "bucket-function.type = mod needs one bucket key column of type INT or BIGINT, not "
-            f"{', '.join(str(type_) for type_ in types) or 'none'}."
-        )
+        found = f"not {', '.join(str(type_) for type_ in types) or 'none'}."
+        text = f"bucket-function.type = mod needs one bucket key column of type INT or BIGINT, {found}"
         raise InvalidOption(text, option="bucket-function.type", value="mod")
     values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
     buckets: Numbers = np.mod(values, num_buckets).astype(np.int32)
