@@ -135,8 +135,9 @@ def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[Index
 
 
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
-    """The same changes, with new creation times of the files for bucket -2. Each is later than those before and the
-    `newest` of its partition, whatever clocks say: a key's rows are compacted in this order (table-kinds.md §4.1)."""
+    """The same changes, with new creation times for the files that go to bucket -2. Each is later than those before it
+    and than the `newest` in its partition, whatever the clocks say: it is the order in which a compaction takes the
+    rows of a key (table-kinds.md §4.1)."""
     last = dict(newest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
@@ -148,8 +149,9 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The changes with final sequence numbers of new files in fixed buckets: writers count each bucket from 0, and here
-    the numbers move above `highest`, those in use by (partition, bucket), in entry order (semantics.md §6.3)."""
+    """The same changes, with the final sequence numbers of new files in fixed buckets: writers count each bucket from
+    0, and here the numbers are moved above `highest`, those in use by (partition, bucket), in the order of the entries
+    (semantics.md §6.3)."""
     following = dict(highest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

@@ -104,8 +104,9 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What one look at the table asks for. `stale` are units with files of a schema newer than the loaded table's: rows
-    would lose what is new in it. With `distributes`, rows that wait get buckets, which are then planned."""
+    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the table that
+    was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their buckets, which are
+    then planned."""
 
     scan: Scan
     limits: Thresholds | KeyedThresholds

@@ -1,6 +1,7 @@
 """What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state. It is only
-read, in an object store with the sink's options for it, and never required. If it cannot be read here (a scheme without
-a storage, no permission, a later Spark's format), the functions return None, and the sink uses the table alone."""
+read, in an object store with the sink's options for such a store, and never required. If it cannot be read from here (a
+scheme without a storage, no permission, a format of a later Spark), the functions return None, and the sink uses the
+table alone."""
 
 import hashlib
 import logging

@@ -1,6 +1,7 @@
-"""Turns a location, as a user writes it, into a `Storage`. Also the external roots of a table, folders elsewhere with
-data files (table-kinds.md §3). Its storage shows each root as one of its folders: what is below `file:/data` is also
-below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by path needs no second storage."""
+"""Turns a location, as a user writes it, into a `Storage`. Also the folders elsewhere in which data files of a table
+lie: its external roots (table-kinds.md §3). The storage of such a table shows each root as one of the table's folders:
+what is below `file:/data` is also below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by
+their paths needs no second storage."""
 
 from collections.abc import Mapping
 from dataclasses import replace

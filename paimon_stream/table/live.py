@@ -122,7 +122,8 @@ class BucketIndex:
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count of the partition's files; None if it has none. Raises `KeyError` for an unknown one."""
+        """The bucket count that the partition's files were written for; None if it has none. Raises `KeyError` for an
+        unknown partition."""
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)
