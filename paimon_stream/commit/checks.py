@@ -184,7 +184,8 @@ class Checker:
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with final sequence numbers. Those of an overwrite continue from the files that it leaves."""
+        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files that it
+        leaves in place."""
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -202,8 +203,9 @@ class Checker:
     # -- strict mode ----------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
         """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
-        (semantics.md §2.9); −1: the latest one at the first commit. It moves only forward, to a base up to which all
-        snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of them have expired."""
+        (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
+        to which all snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these
+        snapshots have expired."""
         if self._last_safe is None:
             return
         if self._last_safe < 0:

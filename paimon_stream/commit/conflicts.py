@@ -58,7 +58,8 @@ class CommitContext:
 
 def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]) -> None:
     """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed buckets) and
-    overwrites, which change it. `present` has that of touched partitions with files. Raises `BucketCountChanged`."""
+    overwrites, which may change it. `present` has that of touched partitions with files. Raises
+    `BucketCountChanged`."""
     known = {partition: count for partition, count in present.items() if count > 0}
     for entry in () if context.kind is CommitKind.OVERWRITE else entries:
         total = entry.total_buckets

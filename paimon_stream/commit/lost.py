@@ -42,7 +42,8 @@ class LostFacts:
     def of(
         cls, location: str, user: str, batch: int, added: list[DataFileMeta] | None, which: tuple[str, ...] = ()
     ) -> "LostFacts":
-        """The facts of a commit that added these files. `which` options say where they are noted, if in no journal."""
+        """The facts of a commit that had added these files. `which` are the options that say where they are noted, if
+        they are not in a journal."""
         return cls(
             files=None if added is None else len(added),
             rows=None if added is None else sum(one.row_count for one in added),

@@ -31,7 +31,8 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to request: its changes, its messages without ignored files, and whether it forces a snapshot."""
+    """An overwrite to request: the source of its changes, its messages without ignored files, and whether it makes a
+    snapshot even if nothing changes."""
 
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
@@ -66,7 +67,8 @@ class OverwriteSource:
         return replace(self._written, entries=(*self.gone, *written), index=(*index, *self._written.index))
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """The live files of the cleared partitions. Manifests never change, so none is read twice."""
+        """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt has read
+        are not read again."""
         found: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):

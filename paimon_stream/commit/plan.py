@@ -94,7 +94,8 @@ class CollectedChanges:
 
 
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
-    """The messages' changes. `table_buckets` is the option `bucket`, for those without a count (semantics.md §2.1)."""
+    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a bucket
+    count (semantics.md §2.1)."""
     append, compact = _Half(), _Half()
     for message in messages:
         files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)

@@ -31,7 +31,8 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, but is not confirmed. `doubted`: an earlier put may have taken effect."""
+    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may have taken effect
+    before the one whose result is known."""
 
     doubted: bool
 
@@ -45,7 +46,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table. `proven`: it never will be. Else what was built on it may be published."""
+    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer may still publish a
+    snapshot that was built on it."""
 
     proven: bool
 

@@ -34,7 +34,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What a caller saw from that epoch millisecond on: the latest snapshot and the id of the newest schema."""
+    """What a caller has just seen of the table: the latest snapshot and the id of the newest schema. It began to look
+    at that time (epoch milliseconds)."""
 
     latest: Snapshot | None
     schema_id: int

@@ -137,7 +137,8 @@ class TableCache:
         return None if self._own is None else self._own.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
-        """The snapshot with its manifests; our own last one's are known. Raises `CorruptMetadata`, `StorageError`."""
+        """The snapshot with its manifests. Those of our own last snapshot are known and are not read. Raises
+        `CorruptMetadata`, `StorageError`."""
         if latest is None:
             return Base(snapshot=None, metas=())
         if self._own is not None and self._own.snapshot == latest:
@@ -196,7 +197,8 @@ class TableCache:
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
-        """The largest sequence number at a snapshot, or -1. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+        """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,
+        `CorruptMetadata`, `StorageError`."""
         if latest is None:
             return -1
         self._move(latest)
@@ -219,7 +221,8 @@ class TableCache:
         return found
 
     def _found(self, latest: Snapshot) -> int:
-        """Walks down to a snapshot that stores its number, then takes in the deltas above it; else the whole table."""
+        """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads the whole
+        table if there is no such snapshot."""
         above: list[Snapshot] = []
         for snapshot in self.snapshots.walk_down(latest.id):
             known = recorded_number(snapshot)

@@ -41,7 +41,8 @@ from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often, so no orphan cleaner takes it, and a kill loses little."""
+"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young, and little
+is lost if the process is killed."""
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""

@@ -99,7 +99,8 @@ class RecordExpiry:
         return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay. As in Java, before merging: a fresh version counts if the newest is too old (RC10.1)."""
+        """The rows that stay. This comes before merging, as in Java, so an older version that is fresh counts if the
+        newest one is too old (RC10.1)."""
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
             old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])

@@ -57,7 +57,8 @@ def refusal(table: Table) -> UnsupportedFeature | None:
 
 
 def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
-    """Raises `UnsupportedFeature` if an index would have to follow the compacted files, and errors of reading it."""
+    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the compacted files, and what
+    reading its index manifest raises."""
     if snapshot is None or snapshot.index_manifest is None:
         return
     for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):

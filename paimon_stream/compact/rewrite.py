@@ -290,7 +290,8 @@ class KeyedRewriter(Rewriter):
 
     @contextmanager
     def _few_runs(self, runs: int) -> Iterator[None]:
-        """Waits until no other thread merges runs, or so few that these may be merged, too: memory grows with all."""
+        """Waits until another thread merges no runs, or so few that these may be merged beside them. Memory grows with
+        the runs of all threads."""
         with self._fewer:
             self._fewer.wait_for(lambda: not self._open_runs or self._open_runs + runs <= MOST_RUNS)
             self._open_runs += runs

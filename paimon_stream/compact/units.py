@@ -14,7 +14,8 @@ Bucket = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Files of a bucket, in reading order, that are replaced together. The `upgrades` only change their level."""
+    """Files of one bucket that are replaced together, in reading order. Of these, the `upgrades` are not
+    rewritten and only change their level."""
 
     files: tuple[ManifestEntry, ...]
     upgrades: tuple[ManifestEntry, ...] = ()
@@ -72,7 +73,8 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedUnit(Unit):
-    """Files of a keyed bucket that are placed on `level`. `in_bucket` are all of its files, in commit order."""
+    """Files of a bucket with a primary key that are placed on `level`. `in_bucket` are all files of the
+    bucket, in the order of commits."""
 
     level: int
     merges: tuple[Merge, ...]

@@ -253,9 +253,10 @@ class Cleaner:
         return any(self.storage.together([partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]))
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone and whose snapshot expired. `neighbours` are the tag or snapshot
-        before it and after it: a file that neither has, no other has. Raises `CorruptMetadata` if they cannot be read,
-        and nothing was deleted; `StorageError`. Stops if a rollback began that may have a pin of the tag's snapshot."""
+        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
+        snapshot before it and the one after it: a file that neither has, no other has. Raises `CorruptMetadata` if they
+        cannot be read, and nothing was deleted; `StorageError`. Stops where a rollback has begun that may still have a
+        pin of the tag's snapshot."""
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self.branches.metadata
@@ -315,7 +316,8 @@ class Cleaner:
         return any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids())
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the largest id up to this: it has all that older tags share with what exists now."""
+        """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
+        with a snapshot that exists now."""
         below = [one for one in self._tags.values() if one.id <= snapshot_id]
         return max(below, key=lambda one: one.id, default=None)
 

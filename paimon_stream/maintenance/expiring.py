@@ -1,8 +1,9 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
 
 A note holds the content of the snapshot's file, names the snapshot that followed, and exists until the files are
-deleted that only it needs. The next run finishes the work of one that was killed. docs/architecture.md (How snapshots
-expire) says when a note is acted upon, and what it proves. A `Remover` deletes files and counts them by kind."""
+deleted that only this snapshot needs. The next run finds the note of a run that was killed, and finishes its work.
+docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves. A `Remover` deletes
+files and counts them by kind."""
 
 import logging
 from collections import Counter

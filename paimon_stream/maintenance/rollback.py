@@ -212,7 +212,8 @@ class _Rollback:
         return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
 
     def _remove_changelogs(self) -> None:
-        """Removes long-lived changelogs of removed snapshots; as in Java, first sets their LATEST hint, −1 for none."""
+        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first;
+        it is −1 if none is left."""
         if not self.changelogs:
             return
         store = ChangelogStore(self.storage)
@@ -258,9 +259,10 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
 
 
 def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to it. Returns the pin's file.
-    Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry has not
-    ended, `CorruptMetadata`, `StorageError`. Then only interrupted rollbacks may have been given up (`NoSpace`)."""
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
+    pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
+    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
+    have been given up (`NoSpace`)."""
     storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]

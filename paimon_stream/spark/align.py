@@ -198,7 +198,8 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
     """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any. In other columns
-    that happens when rows are written. A key decides earlier to which task a row goes and how rows are sorted."""
+    that happens when rows are written. In a key column it must happen earlier, because the key decides to which task a
+    row is moved and how rows are sorted."""
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
         one = schema.field(name)

@@ -250,7 +250,8 @@ def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: b
 
 
 def abort(answers: Answers, options: Given, *, overwrite: bool, is_stream: bool) -> None:
-    """Removes what tasks wrote if others did not answer. If all did, `commit` was called and removed what may go."""
+    """Removes what tasks have written if others did not answer. If all have, `commit` was called, and has removed what
+    may be removed."""
     if None in answers:
         _remove(settings_of(options, overwrite=overwrite, is_stream=is_stream)[0], answers)
 

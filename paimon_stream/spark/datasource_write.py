@@ -119,7 +119,8 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
-    """Appends each batch of a query, or replaces the table by it. In 4.0 only a `DataSourceArrowWriter` takes Arrow."""
+    """Appends each batch of a query, or replaces the table by it. For Spark 4.0, only a `DataSourceArrowWriter` takes
+    Arrow."""
 
     is_stream = True
 

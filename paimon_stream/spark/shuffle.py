@@ -63,10 +63,11 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key, and whether a bucket's rows are sorted by key. All rows of a (partition,
-    bucket) are in one partition of the DataFrame, one after the other, sorted by key; rows of one key keep their order.
-    If Spark orders the values of a key differently from Paimon, rows are not sorted and keep their order. Spark spills
-    what does not fit into memory. Text has the table's type, so it sorts by bytes, without collation."""
+    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key. All rows of a
+    (partition, bucket) are in one partition of the DataFrame, one after the other, sorted by key; rows of one key keep
+    their order. If Spark orders the values of a key differently from Paimon, rows are not sorted and keep their order.
+    Spark spills to disk what does not fit into memory. Text has the table's type, so it sorts by its bytes, without
+    collation."""
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)

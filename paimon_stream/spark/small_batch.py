@@ -159,8 +159,9 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
 
 
 def release_memory(size: int) -> None:
-    """Returns the memory of rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread that
-    held the rows must call this after it dropped them (docs/architecture.md, How the driver writes a small batch)."""
+    """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
+    that held the rows must call this, after it has dropped them (docs/architecture.md, How the driver writes a small
+    batch)."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _trim is not None:

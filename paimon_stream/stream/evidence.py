@@ -33,8 +33,9 @@ _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 def gather(
     table: Table, identity: WriterIdentity, batch: Batch, snapshots: SnapshotStore, runs: frozenset[str] | None = None
 ) -> Evidence:
-    """What a run's first judgement uses. `runs` are those whose claims stood when this one began, by default those that
-    stand now. Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when this one began; if
+    they are not given, those that stand now. Raises `NotFound` if there is no table, `CorruptMetadata`,
+    `UnknownVersion`, `StorageError`."""
     storage = table.storage
     schemas, journal, claims = SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity)
 
@@ -102,8 +103,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 
 
 def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock) -> str | None:
-    """Why the journalled attempt must not be committed, in words; None if it may. The batch must have the same data
-    (source offsets), table, schema and bucket count, be prepared recently, and have every file (exactly-once.md §4)."""
+    """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
+    same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
+    must still exist (exactly-once.md §4)."""
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
     if entry.offsets_hash is None or entry.offsets_hash != evidence.batch.offsets_hash:

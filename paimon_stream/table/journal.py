@@ -1,5 +1,6 @@
-"""The journal: what a run had prepared before a commit (exactly-once.md §4). A batch has a small file beside the table,
-`_paimon_stream/<commit user>/<batch id>`: checksummed JSON, written atomically before the commit. The last two stay."""
+"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has one small file beside
+the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON, written atomically before the commit. The last
+two stay."""
 
 import base64
 from collections.abc import Callable

@@ -126,7 +126,8 @@ def tag_path(name: str) -> str:
 
 
 def id_in_name(name: str, prefix: str) -> int | None:
-    """The number after the prefix (`snapshot-12` → 12); None for other names (format.md §1.1) and more than 64 bits."""
+    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1), and for a
+    number of more than 64 bits."""
     digits = name[len(prefix) :]
     if not (name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < _MOST_DIGITS):
         return None

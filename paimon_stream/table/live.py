@@ -108,7 +108,8 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds a commit's entries in known partitions. Raises `BucketCountChanged`: then the caller must forget all."""
+        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises `BucketCountChanged`; the
+        caller must then forget everything."""
         known = [entry for entry in entries if entry.partition in self._sequences]
         self._absorb(self._sequences, self._totals, known)
 

@@ -131,7 +131,8 @@ class PartitionFilter:
         rows: Collection[bytes] | None = None,
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
-        """All partitions, unless `rows` or `specs` choose some. Without partition columns the one is always chosen."""
+        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one partition,
+        which is always chosen."""
         self._types = tuple(types)
         whole = [spec.row for spec in specs or ()]
         if rows is None and specs and None not in whole:

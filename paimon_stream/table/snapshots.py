@@ -336,7 +336,8 @@ class SnapshotStore:
             self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
 
     def tags(self) -> Iterator[Snapshot]:
-        """The snapshots of all tags and pins, in turn. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
+        `UnknownVersion`, `StorageError`."""
         for stat in self.storage.list_files(layout.TAG_FOLDER, "tag-"):
             data = read_if_there(self.storage.read, stat.path, MOST_JSON)
             if data is not None:  # else deleted since it was listed

@@ -229,7 +229,8 @@ def _check_places(table: Table) -> None:
 
 
 def check_branch_option(table: Table) -> None:
-    """Raises `UnsupportedFeature` if option `branch` names another than is open: other engines would use that."""
+    """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is open: other engines
+    would read and write that one."""
     named, opened = table.options.value(opt.BRANCH), branch_of(table.storage)
     if table.options.is_set(opt.BRANCH) and named != opened:
         cure = "Remove the option, or open the branch that is meant."
@@ -305,8 +306,9 @@ def evolve(
 ) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file if anything
     is new. If another writer is first, `merge` runs again on its schema. `overrides` are this writer's options, as for
-    `load_table`; `digest` is that of the meant table's first schema. Raises, with nothing published, what `merge`
-    raises, where `rows` need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`, `StorageError`."""
+    `load_table`; `digest` is that of the first schema of the table that is meant. Raises, with nothing published, what
+    `merge` raises, where `rows` need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`,
+    `StorageError`."""
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
