@@ -250,7 +250,9 @@ def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(job: Job, s
     assert job.ids() == list(range(6))
 
 
-def test_an_on_commit_that_fails_after_each_batch_is_logged_once_and_changes_nothing(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_on_commit_that_fails_after_each_batch_is_logged_once_and_changes_nothing(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create()
     job.add_files(2)
 
