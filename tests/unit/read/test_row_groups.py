@@ -65,7 +65,7 @@ def names_of(table: PaimonTable) -> list[Path]:
 def in_groups(table: PaimonTable, rows: pa.Table | None = None, **how: Any) -> PaimonTable:
     """The same table. Its only file is written again by pyarrow, in several row groups, with other settings."""
     (file,) = names_of(table)
-    rows = pq.read_table(file) if rows is None else rows
+    rows = pq.ParquetFile(file).read() if rows is None else rows
     pq.write_table(rows, file, **{"row_group_size": GROUP, **how})
     return table
 
@@ -294,7 +294,7 @@ def test_row_ids_are_those_of_a_full_read(tmp_path: Path, seen: Seen) -> None:
 def test_a_file_with_other_rows_than_its_manifest_says_is_still_found_out(tmp_path: Path, seen: Seen) -> None:
     table = numbered(tmp_path)
     (file,) = names_of(table)
-    in_groups(table, pq.read_table(file).slice(0, ROWS - 1))
+    in_groups(table, pq.ParquetFile(file).read().slice(0, ROWS - 1))
     with pytest.raises(FormatError, match="holds 79 rows; its manifest says 80"):
         table.to_arrow(filter=pc.field("id") == 5)
     assert skipped(seen) == GROUPS - 1
