@@ -23,7 +23,7 @@ def test_on_connect_a_replay_is_skipped_and_a_second_sink_is_refused(tmp_path: P
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == 10, done.stderr[-3000:]
