@@ -14,11 +14,12 @@ parallelism: the same rows in DataFrames of 1 to 64 partitions. The batches are 
 streams: several streams at once append batches of 1,000 rows to one table, as fast as they can. Only the time in which
 all of them commit counts.
 
-One session of Spark, local[2], runs the streams. A round runs every case of a part once, in an order that rotates, and
-the figures are medians of the rounds. A stream's first batches are not measured. CPU is that of the driver, the JVM and
-the Python workers. A process of its own writes or reads each table of the part `files`, and reads those of `buckets`;
-its memory is the peak of its resident set. After each stream, the rows and sums of the table are compared with those of
-its source. `--out` keeps the parts that are in the file and not measured now. `--draw` needs matplotlib.
+One session of Spark, local[2], runs the streams. A round runs every case of every part once, in an order that rotates,
+and the figures are medians of the rounds. A stream's first batches are not measured. CPU is that of the driver, the
+JVM and the Python workers. A process of its own writes or reads each table of the part `files`, and reads those of
+`buckets`; its memory is the peak of its resident set. After each stream, the rows and sums of the table are compared
+with those of its source. If the file of `--out` is there, the rounds are added to those that it has. `--draw` needs
+matplotlib.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ Figures = dict[str, float]
 Case = tuple[dict[str, Any], Callable[[], Figures]]
 """What is varied, and what measures it once."""
 
-_TRIGGER = ((1_000, 2, 30), (10_000, 2, 20), (100_000, 2, 8), (1_000_000, 1, 2))
+_TRIGGER = ((1_000, 2, 20), (10_000, 2, 15), (100_000, 2, 8), (1_000_000, 1, 2))
 """Rows of a batch, batches that are not measured, and batches that are."""
 
 _TARGETS = ("4 mb", "16 mb", "64 mb", "256 mb")
@@ -222,18 +223,14 @@ def of_files(folder: Path, target: str, rows: int, commits: int) -> Figures:
     return {f"{start}{name}": value for start, part in names for name, value in part.items()}
 
 
-def in_turns(part: str, cases: list[Case], rounds: int) -> list[dict[str, Any]]:
-    """Runs all cases in each round. Returns each with the figures of its rounds."""
-    found: list[dict[str, Any]] = [{**what, "rounds": []} for what, _ in cases]
-    for turn in range(rounds):
-        for number in range(len(cases)):
-            place = (turn + number) % len(cases)
-            what, measure = cases[place]
-            figures = measure()
-            found[place]["rounds"].append(figures)
-            shown = " ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            print(f"{part} {turn + 1}: {' '.join(map(str, what.values()))}: {shown}", flush=True)
-    return found
+def one_round(part: str, cases: list[Case], found: list[dict[str, Any]], turn: int) -> None:
+    """Measures all cases once. The order depends on the round."""
+    for number in range(len(cases)):
+        what, measure = cases[(turn + number) % len(cases)]
+        figures = measure()
+        next(case for case in found if {**case, **what} == case)["rounds"].append(figures)
+        shown = " ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"{part} {turn + 1}: {' '.join(map(str, what.values()))}: {shown}", flush=True)
 
 
 def cases_of(part: str, streams: Streams, *, small: bool) -> list[Case]:
@@ -264,8 +261,8 @@ def cases_of(part: str, streams: Streams, *, small: bool) -> list[Case]:
         tables = [(count or "dynamic", replace(load, buckets=count)) for count in _BUCKETS]
         return [({"buckets": name}, partial(run, "ours", one, merged=True)) for name, one in tables]
     if part == "parallelism":
-        load = replace(_STREAM, rows_per_batch=192_000 // cut, batches=8)
-        keyed = replace(load, rows_per_batch=384_000 // cut, batches=3, warm_up=1, keyed=True, compacted=True)
+        load = replace(_STREAM, rows_per_batch=192_000 // cut, batches=6)
+        keyed = replace(load, rows_per_batch=384_000 // cut, batches=2, warm_up=1, keyed=True, compacted=True)
         kinds = [
             ("append", "ours", load, _PARTITIONS),
             *((f"{n} buckets", "ours", replace(keyed, buckets=n), _KEYED_PARTITIONS) for n in _KEYED_BUCKETS),
@@ -443,19 +440,24 @@ def _bars(axes: Any, names: list[str], series: dict[str, list[Any]]) -> None:
 
 
 def measure(given: argparse.Namespace, folder: Path) -> None:
-    """Measures the parts, and keeps each as soon as it is done."""
+    """Measures the parts in turns, and keeps what is done after each."""
     streams = Streams(folder)
-    kept = json.loads(given.out.read_text()).get("parts", {}) if given.out and given.out.exists() else {}
+    names = given.parts.split(",")
+    cases = {part: cases_of(part, streams, small=given.small) for part in names}
+    parts: dict[str, Any] = json.loads(given.out.read_text())["parts"] if given.out and given.out.exists() else {}
+    for part in names:
+        parts.setdefault(part, [{**what, "rounds": []} for what, _ in cases[part]])
     streams.warm(replace(_STREAM, rows_per_batch=2_000 if given.small else 50_000, batches=2 if given.small else 8))
-    for part in given.parts.split(","):
-        began = time.monotonic()
-        kept[part] = in_turns(part, cases_of(part, streams, small=given.small), given.rounds)
-        print(f"\n{part}, {time.monotonic() - began:.0f} s\n\n{table_of(part, kept[part])}\n", flush=True)
-        if given.out:
-            versions = {"pyspark": streams.spark.version, "pyarrow": pa.__version__}
-            found = {"date": today(), "machine": machine(), "versions": versions, "rounds": given.rounds, "parts": kept}
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(found, indent=1) + "\n")
+    for turn in range(given.rounds):
+        for part in names:
+            began = time.monotonic()
+            one_round(part, cases[part], parts[part], turn)
+            print(f"\n{part}, {time.monotonic() - began:.0f} s\n\n{table_of(part, parts[part])}\n", flush=True)
+            if given.out:
+                versions = {"pyspark": streams.spark.version, "pyarrow": pa.__version__}
+                found = {"date": today(), "machine": machine(), "versions": versions, "parts": parts}
+                given.out.parent.mkdir(parents=True, exist_ok=True)
+                given.out.write_text(json.dumps(found, indent=1) + "\n")
     streams.spark.stop()
 
 
