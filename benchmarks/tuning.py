@@ -316,7 +316,7 @@ _SHOWN = {
 
 
 def middle(case: dict[str, Any], name: str) -> float | None:
-    """A figure of a case: the median of its rounds, and the best of them for times. None if the case does not have it."""
+    """A figure of a case: the median of its rounds, of times the best. None if the case does not have it."""
     values = [one[name] for one in case["rounds"] if name in one]
     if not values:
         return None
