@@ -353,7 +353,13 @@ def draw(source: str, folder: str) -> None:
         {f"{name}color": _GREY for name in ("text.", "axes.label", "xtick.", "ytick.", "axes.edge")}
     )
     matplotlib.rcParams.update(
-        {"font.size": 11, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False}
+        {
+            "font.size": 11,
+            "axes.titlesize": 11,
+            "xtick.labelsize": 9.5,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
     )
     parts = json.loads(Path(source).read_text())["parts"]
     drawn = (
@@ -409,7 +415,7 @@ def _draw_files(parts: dict[str, Any], left: Any, right: Any) -> None:
 
 def _draw_buckets(parts: dict[str, Any], left: Any, right: Any) -> None:
     cases = parts["buckets"]
-    names = [str(case["buckets"]).replace("dyn", "\ndyn") for case in cases]
+    names = [str(case["buckets"]) for case in cases]
     _bars(left, names, {"": [middle(case, "cpu") for case in cases]})
     _bars(right, names, {"": [middle(case, "read_cpu") for case in cases]})
     left.set(title="CPU seconds for a million upserts", xlabel="buckets")
