@@ -1,6 +1,6 @@
-"""The command line `paimon-stream`, also `python -m paimon_stream`; exit codes (public: `docs/cli.md` lists them), and
-the end of the process by Ctrl-C. This module imports neither click nor rich: `main` loads both, and each command loads
-the rest when it is called. Only `doctor` imports pyspark, and only to judge a changed schema."""
+"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`. Here are the
+exit codes, which are public, and the end of the process by Ctrl-C. This module imports neither click nor rich: `main`
+loads both, and each command loads the rest when it is called. Only `doctor` imports pyspark, to judge a schema."""
 
 import os
 import signal

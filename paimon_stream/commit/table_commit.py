@@ -135,14 +135,16 @@ class TableCommit:
         wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
         for given in wanted.values():
             check_messages(self._table.layout, given, self._storage.location)
-        for number, given in wanted.items():
-            self._check_files_exist(number, given, latest)
+        for identifier, given in wanted.items():
+            self._check_files_exist(identifier, given, latest)
         published = 0
-        for number, given in wanted.items():
-            outcome = self._publish(number, given, latest, properties, watermark=watermark, checked=True, renumber=True)
+        for identifier, given in wanted.items():
+            outcome = self._publish(
+                identifier, given, latest, properties, watermark=watermark, checked=True, renumber=True
+            )
             if isinstance(outcome, Superseded):
-                if outcome.snapshot.commit_identifier != number:
-                    raise self._refusals(number).shared_checkpoint(outcome.snapshot)
+                if outcome.snapshot.commit_identifier != identifier:
+                    raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
                 latest = outcome.snapshot
             elif isinstance(outcome, Published):
                 latest = outcome.newest

@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.format import entries as records
+from paimon_stream.format import entries as of_entries
 from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, Compressor, compressor, corrupt, encode_file, zigzag
 from paimon_stream.format.avro_records import Blocks, Holds, read_records, read_rows
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
@@ -280,8 +280,8 @@ def _text(value: Any, shared: _Shared) -> Any:
 
 
 def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
-    if not counts and low == high == records.EMPTY_ROW:
-        return records.EMPTY_STATS
+    if not counts and low == high == of_entries.EMPTY_ROW:
+        return of_entries.EMPTY_STATS
     return SimpleStats(_text(low, shared), _text(high, shared), _tuple(counts, shared) or ())
 
 

@@ -86,6 +86,7 @@ class Cleaner:
         self._tag_names: dict[str, frozenset[str]] = {}
         self._tag_files: tuple[int, str, NameSet] | None = None
         self._lists: dict[str, tuple[str, ...]] = {}
+        self._journalled: NameSet | None = None
         self._folders: set[str] = set()
         self._changed: Callable[[], bool] = bool  # whether files found unused may be needed again
         self._ahead = ReadAhead(self.storage)
@@ -242,7 +243,7 @@ class Cleaner:
         self.remover.remove(kind, wanted)
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
-        """Whether the file of one of these snapshots exists, or one with its id, or what followed does not any more."""
+        """Whether one of these ids exists again, or what followed does not exist any more."""
         store, ids = self.snapshots, {one.id for one in gone}
         look = partial(store.exists, *ids) if len(ids) == 1 else lambda: not ids.isdisjoint(store.ids())
         there, stands = self.storage.together([look, partial(store.stands, following)])
@@ -269,7 +270,7 @@ class Cleaner:
             names, files = needed.changelog_needs(self.storage, self.manifests, one)
             kept |= names
             live.add(files)
-        sets = (live, self._journal_names, self.branches.live_names())
+        sets = (live, self._journal_names(), self.branches.live_names())
         gone = (
             path
             for entry in needed.live_entries(self.manifests, tag)
@@ -349,7 +350,7 @@ class Cleaner:
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
         """A function that checks whether a tag, branch or journal refers to a data file that a snapshot deleted."""
-        sets = [self._journal_names, self.branches.live_names(), self._of_changelogs]
+        sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
@@ -364,11 +365,12 @@ class Cleaner:
                 names.add((entry.file.file_name, *entry.file.extra_files))
         return names
 
-    @cached_property
     def _journal_names(self) -> NameSet:
-        names = NameSet()
-        names.add(journalled_names(self.storage))
-        return names
+        if self._journalled is None:  # a cached_property has one lock for all tables before Python 3.12
+            names = NameSet()
+            names.add(journalled_names(self.storage))
+            self._journalled = names
+        return self._journalled
 
     def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,

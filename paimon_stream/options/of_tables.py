@@ -289,7 +289,7 @@ COMMIT_CALLBACKS = Option("commit.callbacks", text, "", "Java classes. They are 
 ICEBERG_STORAGE = Option("metadata.iceberg.storage", word, "disabled", "Warns that no Iceberg metadata is written.")
 EXPLICIT_CAST = switch("write.merge-schema.explicit-cast", "Columns are only widened, and a warning says so.")
 
-# How compactions choose their files. One compaction may override these (`compaction_options`).
+# How compactions choose their files. One compaction may override what begins with COMPACTION (`compaction_options`).
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num", positive, "5",
     "Number of small files of an append table's partition or bucket from which on they are compacted.")  # fmt: skip

@@ -144,23 +144,27 @@ class Runs:
             raise error from raised.__cause__
         self.last_error = None
 
-    def _bind(self, facts: QueryFacts, sink: SinkSettings, user: str) -> Run:
-        root, token = None if facts.checkpoint is None else facts.checkpoint.root, sink.token
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
+        root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
         query, run, name = facts.query_id, facts.run_id, facts.name
         identity = WriterIdentity(user=user, query_id=query, run_id=run, checkpoint=root, query_name=name, token=token)
         writer = StreamWriter(
-            storage=sink.open_storage(),
+            storage=settings.open_storage(),
             identity=identity,
-            options=sink.options,
-            overwrites=sink.overwrites,
+            options=settings.options,
+            overwrites=settings.overwrites,
             runtime=self._runtime,
-            observer=sink.observer,
+            observer=settings.observer,
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
-        compaction = None if sink.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+        compaction = (
+            None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+        )
         return Run(run_id=facts.run_id, user=user, writer=writer, after_commit=after_commit, compaction=compaction)
 
-    def _write(self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: Run, sink: SinkSettings) -> CommitReport:
+    def _write(
+        self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: Run, settings: SinkSettings
+    ) -> CommitReport:
         writer = run.writer
         phases: dict[str, float] = {}
         with self._timed("judge", phases):
@@ -176,7 +180,7 @@ class Runs:
                         messages = verdict.entry.messages
                     else:
                         messages = self._write_rows(frame, facts, run)
-                report = writer.commit(batch, verdict, messages, sink.before_commit, phases)
+                report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
             except errors.SequenceConflict as conflict:
                 if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table, conflict)):

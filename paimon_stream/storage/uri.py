@@ -1,7 +1,7 @@
-"""Turns a location, as a user writes it, into a `Storage`. Also the folders elsewhere in which data files of a table
-lie: its external roots (table-kinds.md §3). The storage of such a table shows each root as one of the table's folders:
-what is below `file:/data` is also below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by
-their paths needs no second storage."""
+"""Turns a location, as a user writes it, into a `Storage`. Data files of a table may also lie in folders elsewhere, its
+external roots (table-kinds.md §3). The storage of such a table shows each root as one of the table's folders: what is
+below `file:/data` is also below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their
+paths needs no second storage."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,10 +131,10 @@ def _refuse_other_bytes(path: str) -> None:
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        shown = shown_location(location)
+        place = shown_location(location)
         there = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
-        text = f"Unknown storage options for {shown}: {', '.join(unknown)}. {there}"
-        raise InvalidOption(text, location=shown, options=tuple(unknown))
+        text = f"Unknown storage options for {place}: {', '.join(unknown)}. {there}"
+        raise InvalidOption(text, location=place, options=tuple(unknown))
 
 
 class ExternalStorage(StorageView):

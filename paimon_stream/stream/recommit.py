@@ -115,8 +115,8 @@ class _Recommit:
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
-            facts = "the snapshot and the delta list that the message of CommitLost names, or write the rows again."
-            what = f"the journal does not know {which} of {whose}. Give the user, the batch, {facts}"
+            facts = "the user, the batch, the snapshot and the delta list that the message of CommitLost names"
+            what = f"the journal does not know {which} of {whose}. Give {facts}, or write the rows again."
             raise errors.NotFound(what, user=user, batch=batch).of_table(self._storage.location)
         return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
 

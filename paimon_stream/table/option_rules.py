@@ -224,6 +224,6 @@ def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[st
     for key in sorted(IMMUTABLE & set(given)):
         text, in_force = given[key], own.get(key, _DEFAULTS.get(key))
         if in_force is None or text.strip() != in_force.strip():
-            cure = "and one writer cannot change that. Leave the option out."
-            what = f"Option {key!r} is {text!r}, but {table} has {in_force or 'none'!r}, {cure}"
+            why = "and one writer cannot change that. Leave the option out."
+            what = f"Option {key!r} is {text!r}, but {table} has {in_force or 'none'!r}, {why}"
             raise InvalidOption(what, option=key, value=text, table=table)

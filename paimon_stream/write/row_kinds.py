@@ -83,8 +83,8 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
-        cure = f"but in {ROWS} its value is not one of {', '.join(known)}; it is {_listed(wrong)}. {cure}"
-        text = f"Column {column!r} says what each row for {table} does, {cure}"
+        why = f"but in {ROWS} its value is not one of {', '.join(known)}; it is {_listed(wrong)}. {cure}"
+        text = f"Column {column!r} says what each row for {table} does, {why}"
         raise BadRowKind(text, table=table, column=column, count=at.null_count, tokens=tuple(wrong[:_SHOWN]))
     kinds = np.fromiter(known.values(), np.int8)
     found: Kinds = kinds[at.to_numpy(zero_copy_only=False)]

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,11 +32,11 @@ from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal, JournalEntry
-from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.layout import OWN_FOLDER, snapshot_path
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench
 from tests.kits.expiries import CountedAfterCommit
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.maintained import paths, tried
 from tests.kits.places import new_storage
 from tests.kits.races import Meanwhile
@@ -222,6 +223,39 @@ def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
     assert held <= bench.metadata_files()
     for name in ("f0", "f1", "big", "f2"):
         bench.storage.stat(f"bucket-0/{name}")
+
+
+class Beside(FaultyStorage):
+    """Calls `what` whenever the folders of journals are listed."""
+
+    __slots__ = ("what",)
+
+    def _due(self, operation: Operation) -> Fault | None:
+        if operation.verb == "list_folders" and operation.path == OWN_FOLDER:
+            self.what()
+        return super()._due(operation)
+
+
+def test_the_expiry_of_a_table_never_waits_for_that_of_another() -> None:
+    """A process may have many streams, each with a thread that expires snapshots. One store may hang."""
+    ended = []
+
+    def of_another() -> None:
+        beside = threading.Thread(target=expire, args=(compacted(), 1))
+        beside.start()
+        beside.join(10)
+        ended.append(not beside.is_alive())
+
+    def compacted() -> Bench:
+        bench = grown(3)
+        bench.committer().commit(bench.request(9, [bench.compaction("f0", "f1", into="big")]))
+        return bench
+
+    slow = compacted()
+    storage = Beside(slow.storage)
+    storage.what = of_another
+    assert expire(slow, 1, storage=storage).snapshots == (1, 2, 3)
+    assert ended == [True, True], "once for the streams, once for their files"
 
 
 def test_a_branch_that_is_made_during_an_expiry_keeps_what_it_refers_to() -> None:
