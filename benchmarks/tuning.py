@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -139,12 +139,14 @@ class Streams:
         first = max(some[load.warm_up - 1] for some in of_each)
         last = min(some[-1] for some in of_each)
         between = sorted(one for one in seen if first < one <= last)
+        used = [one[3] for one in sorted(seen) if first <= one <= last]
         batches = [one["durationMs"] for query in queries for one in query.recentProgress[load.warm_up :]]
         return {
             "commits_a_second": len(between) / (last[0] - first[0]),
             "attempts": statistics.mean(one[2] for one in between),
             "most_attempts": max(one[2] for one in between),
-            "batch_cpu": (last[3] - first[3]) / len(between),
+            # Spark may end an idle worker, whose seconds are then missing.
+            "batch_cpu": sum(max(0.0, now - before) for before, now in pairwise(used)) / len(between),
             "p50": statistics.median(one["triggerExecution"] for one in batches if "addBatch" in one),
         }
 
@@ -322,7 +324,7 @@ def middle(case: dict[str, Any], name: str) -> float | None:
         return None
     if name.endswith(("wall", "p50")):
         return min(values)
-    return max(values) if name == "commits_a_second" else statistics.median(values)
+    return max(values) if name in ("commits_a_second", "most_attempts") else statistics.median(values)
 
 
 def table_of(part: str, cases: list[dict[str, Any]]) -> str:
@@ -380,11 +382,13 @@ def draw(source: str, folder: str) -> None:
 
 def _draw_trigger(parts: dict[str, Any], left: Any, right: Any) -> None:
     rows = sorted({case["rows"] for case in parts["trigger"]})
-    for axes, name in ((left, "cpu"), (right, "p50")):
-        for kind, colour, mark in (("append", _BLUE, "o"), ("primary key", _RED, "s"), ("noop", _GREY, "^")):
-            cases = [case for case in parts["trigger"] if case["table"] == kind]
+    for kind, colour, mark in (("append", _BLUE, "o"), ("primary key", _RED, "s"), ("noop", _GREY, "^")):
+        cases = [case for case in parts["trigger"] if case["table"] == kind]
+        for axes, name in ((left, "cpu"), (right, "kb_a_file")):
             values = [middle(case, name) for case in cases]
-            axes.plot([case["rows"] for case in cases], values, color=colour, marker=mark, label=kind)
+            if None not in values:
+                axes.plot([case["rows"] for case in cases], values, color=colour, marker=mark, label=kind)
+    for axes in (left, right):
         axes.set(xscale="log", yscale="log", xlabel="rows of a batch")
         axes.set_xticks(rows, [f"{one:,}" for one in rows])
         low, high = axes.get_ylim()
@@ -392,7 +396,7 @@ def _draw_trigger(parts: dict[str, Any], left: Any, right: Any) -> None:
         axes.set_yticks(marks, [f"{one:,}" for one in marks])
         axes.minorticks_off()
     left.set_title("CPU seconds for a million rows")
-    right.set_title("time of a batch, ms (p50)")
+    right.set_title("KB of a file")
     left.legend(frameon=False)
 
 
@@ -437,9 +441,9 @@ def _draw_tasks(parts: dict[str, Any], left: Any, right: Any) -> None:
     left.set_xticks(ticks, map(str, ticks))
     left.minorticks_off()
     left.legend(frameon=False)
-    cases = parts["streams"]
-    _bars(right, [str(case["streams"]) for case in cases], {"": [middle(case, "commits_a_second") for case in cases]})
-    right.set(title="commits a second on two cores", xlabel="streams into one table")
+    cases = [case for case in parts["streams"] if case["written by"] == "the driver"]
+    _bars(right, [str(case["streams"]) for case in cases], {"": [middle(case, "attempts") for case in cases]})
+    right.set(title="attempts of a commit", xlabel="streams into one table, at once")
 
 
 def _bars(axes: Any, names: list[str], series: dict[str, list[Any]]) -> None:
@@ -449,7 +453,7 @@ def _bars(axes: Any, names: list[str], series: dict[str, list[Any]]) -> None:
         places = [place + (number - (len(series) - 1) / 2) * width for place in range(len(names))]
         drawn = axes.bar(places, values, width * 0.95, color=(_BLUE, _RED)[number], label=label)
         axes.bar_label(
-            drawn, [f"{value:.1f}" if value >= 1 else f"{value:.2f}" for value in values], padding=2, fontsize=9
+            drawn, [f"{value:.1f}" if value >= 2 else f"{value:.2f}" for value in values], padding=2, fontsize=9
         )
     axes.set_xticks(range(len(names)), names)
     axes.margins(y=0.15)
