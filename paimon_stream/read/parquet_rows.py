@@ -70,9 +70,11 @@ def read_parquet(
 
 
 def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
-    """What the footer says of these columns in each row group. A path that comes twice may be a ROW's member."""
+    """What the footer says of these columns in each row group. A path that comes twice, or is the name of a column that
+    is nested, may be that of a ROW's member."""
     paths, stored = [file.schema.column(i).path for i in range(len(file.schema))], file.schema_arrow
-    plain = [(name, one) for name, one in columns.items() if paths.count(one.name) == 1 and one.name in stored.names]
+    flat = [(name, one) for name, one in columns.items() if not one.type.is_nested and one.name in stored.names]
+    plain = [(name, one) for name, one in flat if paths.count(one.name) == 1]
     found = [(name, paths.index(one.name), one.type, stored.field(one.name).type) for name, one in plain]
     for group in map(file.metadata.row_group, range(file.num_row_groups)):
         yield {name: _stats(group.column(at).statistics, *types) for name, at, *types in found}, group.num_rows

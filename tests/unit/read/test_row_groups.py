@@ -258,6 +258,17 @@ def test_a_column_with_a_dot_is_not_taken_for_a_member_of_a_row(tmp_path: Path, 
     assert skipped(seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("other", "empty", "name"), [("ROW<b INT>", {"b": None}, "a.b"), ("ARRAY<INT>", [None], "a.list.element")]
+)
+def test_a_row_with_a_dot_in_its_name_is_not_taken_for_a_member(
+    other: str, empty: Any, name: str, tmp_path: Path
+) -> None:
+    table = made(tmp_path, [("a", other), (name, "ROW<c INT>")])
+    table.append(pa.table({"a": [empty] * 2, name: [{"c": 1}, {"c": 2}]}, schema=table.to_arrow().schema))
+    assert table.to_arrow(filter=pc.field(name).is_valid()).num_rows == 2
+
+
 # -- positions ------------------------------------------------------------------------------------
 
 
