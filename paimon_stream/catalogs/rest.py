@@ -297,18 +297,8 @@ class RestStorage(StorageView):
     Callers see it as a `Storage`. If the server gives data tokens, the store is opened with one, in each process."""
 
     __slots__ = (
-        "_asked",
-        "_client",
-        "_id",
-        "_lock",
-        "_opened",
-        "_options",
-        "_path",
-        "_posted",
-        "_until",
-        "_uuids",
-        "location",
-    )
+        "_asked", "_client", "_id", "_lock", "_opened", "_options", "_path", "_posted", "_until", "_uuids", "location",
+    )  # fmt: skip
     served = True
 
     def __init__(self, location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> None:
@@ -375,21 +365,18 @@ class RestStorage(StorageView):
         return errors.UnsupportedFeature(text, table=self.location, path=path)
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one has less than an hour left, or was `refused` with the store
-        that it opened. Where none is valid, one thread asks, and the others wait for it."""
+        """Opens the store with a new token if the last one ends within an hour, or its store `refused` it. One asks."""
         now, until = system().clock.now_millis(), self._until
-        fresh = until is None or until - now > 3_600_000 or (until > now and now - self._asked < 60_000)
-        if until is None or (fresh and refused is None):
+        if until is None or (not refused and until > now + (3_600_000 if now - self._asked >= 60_000 else 0)):
             return False
-        with self._lock:
-            if refused is not None and refused is not self.whole:
+        with self._lock:  # a thread that waited here in vain asks briefly
+            if refused and refused is not self.whole:
                 return True  # another thread has opened it anew
             if self._until and now - self._asked < 60_000:
                 return False
-            self._asked, began = now, system().clock.now_millis()
-            needed = (refused is not None or until <= now) and began - now < 60_000  # else another's wait was in vain
+            self._asked, needed = now, (refused or until <= now) and system().clock.now_millis() - now < 60_000
             try:
-                node = self._client.ask("GET", f"{self._path}/token", patient=needed)
+                node = self._client.ask("GET", f"{self._path}/token", patient=bool(needed))
             except errors.Unavailable:
                 if until <= now:
                     raise
