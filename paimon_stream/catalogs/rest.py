@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -39,7 +40,7 @@ _TRIES: Final = 5
 _POOLS: Final[dict[int, Any]] = {}
 """By process: a forked child would share the connections of its parent."""
 _ANSWERED: Final = set[str]()
-"""The addresses at which a server has answered. What has never answered may be a wrong address."""
+"""The addresses at which a server has answered this process, or the one that it works for. Others may be wrong."""
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
     400: errors.InvalidOption, 401: errors.PermissionDenied, 403: errors.PermissionDenied, 404: errors.NotFound,
@@ -98,7 +99,7 @@ class RestClient:
                     raise
                 if tries == _TRIES:
                     _LOG.warning("%s It is asked for %.0f s more (%s).", why, left, opt.STORE_MAX_OUTAGE.key)
-                self.clock.sleep(min(why.context["wait"] or 0.1 * 2**tries, 10))
+                self.clock.sleep(min(why.context["wait"] or 0.1 * 2 ** min(tries, 7), 10))
                 tries += 1
 
     def names(self, path: str, key: str) -> Iterator[str]:
@@ -295,7 +296,9 @@ class RestStorage(StorageView):
     """The files of a table, whose snapshots are those that the server shows. To create one is to ask the server for it.
     Callers see it as a `Storage`. If the server gives data tokens, the store is opened with one, in each process."""
 
-    __slots__ = ("_asked", "_client", "_id", "_opened", "_options", "_path", "_posted", "_until", "_uuids", "location")
+    __slots__ = (
+        "_asked", "_client", "_id", "_lock", "_opened", "_options", "_path", "_posted", "_until", "_uuids", "location",
+    )  # fmt: skip
     served = True
 
     def __init__(self, location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> None:
@@ -305,7 +308,8 @@ class RestStorage(StorageView):
         self._client, self._path, self._id = RestClient.of(own | waits), own["identifier"], own["table-id"]
         self._posted: dict[str, tuple[bytes, dict[str, Any]]] = {}  # what was sent, by nonce: snapshot, and request
         self._uuids: dict[int, Any] = {}  # those of the snapshots that the server has shown
-        self._asked = 0
+        self._asked, self._lock = 0, threading.Lock()
+        _ANSWERED.add(self._client.uri)  # only a server gives a table's id
         self._until: int | None = 0 if own.get("data-token.enabled", "").lower() == "true" else None
         if self._until is None:
             self.whole = opened(location, _of_store(location, options))
@@ -336,10 +340,11 @@ class RestStorage(StorageView):
                     raise why
                 if isinstance(given, str) and given.startswith("snapshot/"):
                     return None  # hints are the server's
+            used = self.whole
             try:
                 return call(given, *more, **named)
             except errors.PermissionDenied:
-                if not self._renew(refused=True):
+                if not self._renew(refused=used):
                     raise
                 return call(given, *more, **named)
 
@@ -359,23 +364,28 @@ class RestStorage(StorageView):
         )
         return errors.UnsupportedFeature(text, table=self.location, path=path)
 
-    def _renew(self, *, refused: bool = False) -> bool:
-        """Opens the store with a new token if the last one has less than an hour left, or was `refused`."""
+    def _renew(self, *, refused: Storage | None = None) -> bool:
+        """Opens the store with a new token if the last one ends within an hour, or its store `refused` it. One asks."""
         now, until = system().clock.now_millis(), self._until
-        if until is None or (not refused and until - now > 3_600_000) or (until and now - self._asked < 60_000):
+        if until is None or (not refused and until > now + (3_600_000 if now - self._asked >= 60_000 else 0)):
             return False
-        self._asked = now
-        try:
-            node = self._client.ask("GET", f"{self._path}/token", patient=refused or until <= now)
-        except errors.Unavailable:
-            if until <= now:
-                raise
-            return False  # the last one still opens the store
-        token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}
-        own = {key.removeprefix(_CATALOG): one for key, one in self._options.items()}
-        self.whole = self._opened(self.location, _of_store(self.location, own, token))
-        self._until = int(node.get("expiresAtMillis") or now)
-        return True
+        with self._lock:  # a thread that waited here in vain asks briefly
+            if refused and refused is not self.whole:
+                return True  # another thread has opened it anew
+            if self._until and now - self._asked < 60_000:
+                return False
+            self._asked, needed = now, (refused or until <= now) and system().clock.now_millis() - now < 60_000
+            try:
+                node = self._client.ask("GET", f"{self._path}/token", patient=bool(needed))
+            except errors.Unavailable:
+                if until <= now:
+                    raise
+                return False  # the last one still opens the store
+            token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}
+            own = {key.removeprefix(_CATALOG): one for key, one in self._options.items()}
+            self.whole = self._opened(self.location, _of_store(self.location, own, token))
+            self._until = int(node.get("expiresAtMillis") or now)
+            return True
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """As of a storage. Of a snapshot that this process has sent, its own bytes: the server writes others."""

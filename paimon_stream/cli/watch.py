@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count as endless
 from itertools import islice
@@ -28,12 +29,14 @@ from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json
 from paimon_stream.cli.snapshots import query
 from paimon_stream.cli.text import count, in_commands, iso, plain, size
 from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import system
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.stream.claims import phases_of
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
+_QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown, and not waited for
 _SORTS: Final = ("state", "table", "age", "rows")
 _STYLES: Final = {"unreadable": "red", "stuck": "red", "contended": "yellow", "silent": "yellow", "well": "green"}
 _DETAILS: Final[tuple[tuple[click.Command, dict[str, Any]], ...]] = (
@@ -96,7 +99,8 @@ class Watched:
     of a table in the catalog that was given, or None for all of that."""
 
     def __init__(self, given: Session, places: Sequence[str | None]) -> None:
-        self._given, self._places = given, places
+        self._given = replace(given, catalog_options=given.catalog_options and {**given.catalog_options, **_QUICK})
+        self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
 
@@ -130,6 +134,7 @@ class Watched:
         if place is not None:
             is_name = "/" not in place and not os.path.exists(place)
             known = catalog_options(click.get_current_context().params["named"], None) if is_name else {}
+            known = known and {**known, **_QUICK}
             try:
                 where = Session(place, options, None, known).raw.location
             except NotFound:

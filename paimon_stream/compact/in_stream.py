@@ -299,7 +299,10 @@ class StreamCompaction:
             self._give_up(made, remove=not isinstance(why, CommitUnknown))  # else a snapshot may name the files
             raise
         there = set() if outcome is None else landed(outcome, units)
-        self._give_up([one for number, one in enumerate(made) if number not in there])
+        lost = [one for number, one in enumerate(made) if number not in there]
+        self._count("compactionConflicts", len(lost))
+        self._host.conflicts += len(lost)
+        self._give_up(lost)
         if outcome is not None:
             self._count("compactions", 1)
             for number in there:
@@ -311,8 +314,6 @@ class StreamCompaction:
 
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
         """Removes the new files of units that are in no snapshot. Their buckets are planned again."""
-        self._count("compactionConflicts", len(lost))
-        self._host.conflicts += len(lost)
         for one, rewritten in lost:
             one.rewriter.remove([rewritten] if remove else [])
             self._rest(one.unit.bucket, full=one.full)

@@ -33,9 +33,9 @@ class PrometheusCollector:
         """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption` if it cannot."""
         try:
             return require(_CLIENT, "prometheus", "serve").start_http_server(port, address, self._registry)[0]
-        except (OSError, OverflowError) as why:
+        except (OSError, OverflowError, TypeError, UnicodeError) as why:
             text = f"Prometheus cannot be answered at {address}:{port}: {getattr(why, 'strerror', None) or why}."
-            cure = "Give another port, of 1024 to 65535, or end the program that has this one."
+            cure = "Give another port, of 1024 to 65535, or address, or end the program that has this one."
             raise InvalidOption(f"{text} {cure}", option="port", value=port) from None
 
     def add(self, sink: _Sink) -> _Sink:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -144,6 +145,18 @@ def test_a_server_that_is_away_after_it_answered_is_waited_for_up_to_the_limit(
     with pytest.raises(errors.Unavailable):
         client.ask("POST", "databases", {})  # nobody knows whether it was done
     assert len(server.log) == asked + 1
+
+
+def test_an_outage_of_hours_is_waited_for_as_one_of_minutes(server: RestDouble) -> None:
+    clock = SimulatedClock()
+    given = server.options(**{"paimon-stream.store.max-outage": "3 h"})
+    client = dataclasses.replace(RestClient.of(given), prefix="p", clock=clock)
+    client.ask("GET", "databases")
+    began = clock.monotonic()
+    server._answer = lambda *_: (503, {})  # type: ignore[method-assign]
+    with pytest.raises(errors.Unavailable, match="answered 503"):
+        client.ask("GET", "databases")
+    assert 0 <= clock.monotonic() - began - 3 * 3600 <= 10
 
 
 def test_a_table_of_a_catalog_is_not_opened_without_the_catalog(server: RestDouble) -> None:
@@ -757,6 +770,38 @@ def test_a_token_counts_as_long_as_it_lasts_if_the_server_is_away(server: RestDo
     storage._asked, storage._until = 0, 1
     with pytest.raises(errors.Unavailable):
         key_of(storage)
+
+
+def test_of_threads_whose_token_is_refused_one_asks_and_all_go_on(server: RestDouble, tokens: Any) -> None:
+    tokens("first", 2 * HOUR)
+    tokens("second", 2 * HOUR)
+    storage, together = opened(server), Barrier(4)
+
+    class Refusing(MemoryStorage):
+        def read(self, path: str, limit: int = 0) -> bytes:
+            together.wait(60)
+            raise errors.PermissionDenied("ExpiredToken")
+
+    assert key_of(storage) == "first"
+    storage.whole = Refusing()
+    storage._asked -= 61_000
+    storage._opened = lambda *_: MemoryStorage("renewed")
+    MemoryStorage("renewed").write("manifest/x", b"there")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(storage.read, ["manifest/x"] * 4)) == [b"there"] * 4
+    assert len([path for _, path, _ in server.log if path.endswith("/token")]) == 2
+    MemoryStorage("renewed").clear()
+
+
+def test_an_executor_waits_for_the_server_that_has_answered_the_driver(server: RestDouble, tokens: Any) -> None:
+    tokens("first", 2 * HOUR)
+    sent = pickle.dumps(opened(server))
+    rest._ANSWERED.clear()  # as in another process
+    there, clock = pickle.loads(sent), SimulatedClock()
+    there._client = dataclasses.replace(there._client, clock=clock)
+    answer, began = server._answer, clock.monotonic()
+    server._answer = lambda *asked: (503, {}) if clock.monotonic() - began < 300 else answer(*asked)  # type: ignore
+    assert key_of(there) == "first"
 
 
 # -- secrets -------------------------------------------------------------------------------------------------

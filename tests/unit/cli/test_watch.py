@@ -21,12 +21,17 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 pytest.importorskip("pandas")
 
+import click
 from click.testing import CliRunner, Result
 
+from paimon_stream import catalog
 from paimon_stream.cli.app import cli
+from paimon_stream.cli.command import Session
+from paimon_stream.cli.watch import Watched
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
+from tests.servers.rest_double import RestDouble
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*may lead to deadlocks in the child:DeprecationWarning")
 
@@ -257,3 +262,23 @@ def test_a_table_is_found_by_its_name_in_the_catalog_that_is_given(warehouse: Pa
         lines = [line.split()[0] for line in done.stdout.splitlines()[1:]]
         assert lines == ["shop.db/orders", "shop.db/parts"][: len(words) - words.count("--catalog") * 2]
     assert CliRunner().invoke(cli, ["watch", "--catalog", "prod", "shop.missing"], env=env).exit_code == 3
+
+
+@pytest.mark.parametrize("place", [None, "db.t"])
+def test_a_servers_outage_is_shown_and_not_waited_for(
+    tmp_path: Path, place: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("urllib3")
+    monkeypatch.setenv("PAIMON_STREAM_CONFIG", str(tmp_path / "catalogs.toml"))
+    with RestDouble(f"file://{tmp_path}") as server, click.Context(cli) as context:
+        made, options = catalog(server.options()), server.options().items()
+        made.create_database("db")
+        made.create_table("db.t", [("id", "BIGINT")])
+        lines = "".join(f'"{key}" = "{value}"\n' for key, value in options)
+        (tmp_path / "catalogs.toml").write_text(f"[catalog.prod]\n{lines}")
+        (tmp_path / "catalogs.toml").chmod(0o600)
+        context.params = {"named": "prod"}
+        watched = Watched(Session("", catalog_options=server.options()), [place])
+        assert [one.state for one in watched.look(0)] == ["no stream"]
+        [(session, _)] = watched._opened.values()
+        assert session.raw.storage._client.max_outage_millis == 0

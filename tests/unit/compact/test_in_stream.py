@@ -408,6 +408,9 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     before = data_files(table)
     run(stream, 1)
     assert stream.counts["failedCompactions"] == 1
+    assert stream.counts["compactionConflicts"] == 0, "nobody else was there"
+    assert stream.writer is not None
+    assert stream.writer.conflicts == 0
     assert table.latest_snapshot().commit_kind.value == "COMPACT"
     assert len(data_files(table)) == len(before) + 2
     assert live(table) <= data_files(table)

@@ -164,7 +164,9 @@ def test_a_port_that_is_taken_is_one_clear_error(prometheus):
     closed(collector.serve(port, "127.0.0.1"))  # it is free now
 
 
-@pytest.mark.parametrize(("port", "address"), [(70_000, "127.0.0.1"), (0, "192.0.2.1"), (0, "no such host")])
+@pytest.mark.parametrize(
+    ("port", "address"), [(70_000, "127.0.0.1"), (0, "192.0.2.1"), (0, "no such host"), (0, "a" * 70), ("81", "")]
+)
 def test_a_place_that_cannot_be_had_is_named(prometheus, port, address):
     with pytest.raises(InvalidOption, match=f"{address}:{port}: .*1024 to 65535"):
         prometheus[0].serve(port, address)
