@@ -265,9 +265,10 @@ def cases_of(part: str, streams: Streams, *, small: bool) -> list[Case]:
     if part == "parallelism":
         load = replace(_STREAM, rows_per_batch=192_000 // cut, batches=6)
         keyed = replace(load, rows_per_batch=384_000 // cut, batches=2, warm_up=1, keyed=True, compacted=True)
+        gathered = "ours+paimon-stream.shuffle=bucket"
         kinds = [
             ("append", "ours", load, _PARTITIONS),
-            *((f"{n} buckets", "ours", replace(keyed, buckets=n), _KEYED_PARTITIONS) for n in _KEYED_BUCKETS),
+            *((f"{n} buckets", gathered, replace(keyed, buckets=n), _KEYED_PARTITIONS) for n in _KEYED_BUCKETS),
             (_UNSHUFFLED, "ours+paimon-stream.shuffle=none", replace(keyed, buckets=8), _KEYED_PARTITIONS),
         ]
         return [
