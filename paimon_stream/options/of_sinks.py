@@ -51,9 +51,9 @@ SHUFFLE = Option(
     "How rows reach the tasks that write them. bucket gathers each bucket in one task; that costs a shuffle and makes "
     "fewer, larger files. none leaves rows where they are; with a primary key that saves a third of the CPU of large "
     "batches, but each task writes a file into each bucket, for compactions to merge. auto gathers the rows of tables "
-    "with primary keys, unless at most four tasks have them and the batch before says that each would write a megabyte "
-    "or more into each bucket; and of others only if that batch left at least four small files per partition and "
-    "bucket.",
+    "with primary keys, unless the stream does not compact, at most four tasks have them, and by the batch before each "
+    "would write a megabyte or more into each bucket; and of others only if that batch left at least four small files "
+    "per partition and bucket.",
 )  # fmt: skip
 SMALL_BATCH = Option(
     "paimon-stream.small-batch", one_of("auto", "off"), "auto",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from paimon_stream.compact.in_stream import compacts
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
 from paimon_stream.table.table import Table
@@ -132,9 +133,8 @@ class WritePlan:
     def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
         """How tasks write the next batch, whose rows are in that many of them. None: their number is not known."""
         choice = table.options.value(SHUFFLE)
-        few = tasks is not None and tasks <= _FEW_TASKS and self._bytes_of_group >= tasks * _LEAST_SPREAD
-        if few and self.streaming and choice == "auto" and table.schema.primary_keys and not table.has_dynamic_buckets:
-            return Way.TASKS  # a shuffle would cost more than the few files that it saves
+        if choice == "auto" and table.schema.primary_keys and self._stay(table, tasks):
+            return Way.TASKS
         if table.schema.primary_keys and not table.is_postponed and choice != "none":
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
@@ -142,6 +142,12 @@ class WritePlan:
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS
         return Way.TASKS
+
+    def _stay(self, table: Table, tasks: int | None) -> bool:
+        """Whether rows with keys stay in their tasks: these are few, and their files not small. If the stream compacts,
+        its compactions of more files would cost as much as a shuffle (docs/tuning.md, "Parallelism")."""
+        few = tasks is not None and tasks <= _FEW_TASKS and self._bytes_of_group >= tasks * _LEAST_SPREAD
+        return few and self.streaming and not table.has_dynamic_buckets and not compacts(table)
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
         """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all columns have a

@@ -99,25 +99,31 @@ def test_rows_with_keys_are_packed_until_a_bucket_had_several_files_and_again_wh
     assert learnt(KEYED, too_large, less).way_of_tasks(KEYED) is Way.PACKETS
 
 
+NOT_COMPACTED = table_of({**BUCKETS, "write-only": "true"}, keys=["id"])
+
+
 def test_rows_with_keys_stay_in_their_tasks_if_these_are_few_and_their_files_not_small() -> None:
-    plan = learnt(KEYED, batch(tasks=1, size=4 * MB))
-    ways = {tasks: plan.way_of_tasks(KEYED, tasks) for tasks in (1, 4, 5, None)}
+    table, large = NOT_COMPACTED, batch(tasks=1, size=4 * MB)
+    plan = learnt(table, large)
+    ways = {tasks: plan.way_of_tasks(table, tasks) for tasks in (1, 4, 5, None)}
     assert ways == {1: Way.TASKS, 4: Way.TASKS, 5: Way.PACKETS, None: Way.PACKETS}
-    spread = learnt(KEYED, batch(tasks=1, size=4 * MB))
-    spread.learn(Way.TASKS, Written(messages=tuple(batch(tasks=4, size=MB - 1)), row_bytes=100), KEYED)
-    assert (spread.way_of_tasks(KEYED, 3), spread.way_of_tasks(KEYED, 4)) == (Way.TASKS, Way.PACKETS)
-    assert learnt(KEYED, batch(tasks=1, size=4 * MB - 1)).way_of_tasks(KEYED, 4) is Way.PACKETS
-    assert WritePlan().way_of_tasks(KEYED, 1) is Way.PACKETS  # nothing is known of its size
+    plan.learn(Way.TASKS, Written(messages=tuple(batch(tasks=4, size=MB - 1)), row_bytes=100), table)
+    assert (plan.way_of_tasks(table, 3), plan.way_of_tasks(table, 4)) == (Way.TASKS, Way.PACKETS)
+    assert learnt(table, batch(tasks=1, size=4 * MB - 1)).way_of_tasks(table, 4) is Way.PACKETS
+    assert WritePlan().way_of_tasks(table, 1) is Way.PACKETS  # nothing is known of its size
+    off = load_table(KEYED.storage, {"paimon-stream.compact": "off"})
+    assert learnt(off, large).way_of_tasks(off, 1) is Way.TASKS
 
 
-def test_rows_with_keys_move_if_the_option_or_their_buckets_ask_for_it() -> None:
-    large, table = batch(tasks=1, size=4 * MB), load_table(KEYED.storage, {"paimon-stream.shuffle": "bucket"})
-    assert learnt(table, large).way_of_tasks(table, 1) is Way.PACKETS
-    dynamic = table_of({"bucket": "-1"}, keys=["id"])
-    assert learnt(dynamic, large).way_of_tasks(dynamic, 1) is Way.PACKETS
+def test_rows_with_keys_move_if_the_option_or_their_buckets_ask_for_it_and_if_the_stream_compacts() -> None:
+    large = batch(tasks=1, size=4 * MB)
+    asks = load_table(NOT_COMPACTED.storage, {"paimon-stream.shuffle": "bucket"})
+    dynamic = table_of({"bucket": "-1", "write-only": "true"}, keys=["id"])
+    for table in (KEYED, asks, dynamic):
+        assert learnt(table, large).way_of_tasks(table, 1) is Way.PACKETS
     whole = WritePlan(streaming=False)
-    whole.learn(Way.SPARK_SORT, Written(messages=tuple(large)), KEYED)
-    assert whole.way_of_tasks(KEYED, 1) is Way.SPARK_SORT
+    whole.learn(Way.SPARK_SORT, Written(messages=tuple(large)), NOT_COMPACTED)
+    assert whole.way_of_tasks(NOT_COMPACTED, 1) is Way.SPARK_SORT
 
 
 def test_a_batch_write_with_keys_is_sorted_by_spark_for_it_may_be_of_any_size() -> None:
