@@ -6,9 +6,8 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode
@@ -57,7 +56,7 @@ class RestClient:
     prefix: str
     headers: Mapping[str, str]
     max_outage_millis: int = 0
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
@@ -86,20 +85,21 @@ class RestClient:
         """The answer to one request below the prefix, {} for an empty one. Only GET is repeated: a few times, and if
         `patient` as long as an outage is waited for. The errors of a status are those of `_ERRORS`, with `status`, and
         as `resource` the kind of what was not found. `Unavailable`: it is unknown whether it was done."""
-        path, tries, began = f"{quote(self.prefix)}/{path}" if self.prefix else path, 1, self.clock.monotonic()
+        path, tries, clock = f"{quote(self.prefix)}/{path}" if self.prefix else path, 1, self.clock or system().clock
+        began = clock.monotonic()
         while True:
             try:
                 node = self._once(verb, path, body, seconds)
                 _ANSWERED.add(self.uri)
                 return node
             except errors.Unavailable as why:
-                left = self.max_outage_millis / 1000 - self.clock.monotonic() + began
+                left = self.max_outage_millis / 1000 - clock.monotonic() + began
                 left = left if patient and self.uri in _ANSWERED else 0
                 if verb != "GET" or (tries >= _TRIES and left <= 0):
                     raise
                 if tries == _TRIES:
                     _LOG.warning("%s It is asked for %.0f s more (%s).", why, left, opt.STORE_MAX_OUTAGE.key)
-                self.clock.sleep(min(why.context["wait"] or 0.1 * 2 ** min(tries, 7), 10))
+                clock.sleep(min(why.context["wait"] or 0.1 * 2 ** min(tries, 7), 10))
                 tries += 1
 
     def names(self, path: str, key: str) -> Iterator[str]:
@@ -296,9 +296,7 @@ class RestStorage(StorageView):
     """The files of a table, whose snapshots are those that the server shows. To create one is to ask the server for it.
     Callers see it as a `Storage`. If the server gives data tokens, the store is opened with one, in each process."""
 
-    __slots__ = (
-        "_asked", "_client", "_id", "_lock", "_opened", "_options", "_path", "_posted", "_until", "_uuids", "location",
-    )  # fmt: skip
+    __slots__ = ("_asked", "_client", "_id", "_opened", "_options", "_path", "_posted", "_until", "_uuids", "location")
     served = True
 
     def __init__(self, location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> None:
@@ -308,7 +306,7 @@ class RestStorage(StorageView):
         self._client, self._path, self._id = RestClient.of(own | waits), own["identifier"], own["table-id"]
         self._posted: dict[str, tuple[bytes, dict[str, Any]]] = {}  # what was sent, by nonce: snapshot, and request
         self._uuids: dict[int, Any] = {}  # those of the snapshots that the server has shown
-        self._asked, self._lock = 0, threading.Lock()
+        self._asked = 0
         _ANSWERED.add(self._client.uri)  # only a server gives a table's id
         self._until: int | None = 0 if own.get("data-token.enabled", "").lower() == "true" else None
         if self._until is None:
@@ -365,27 +363,25 @@ class RestStorage(StorageView):
         return errors.UnsupportedFeature(text, table=self.location, path=path)
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one ends within an hour, or its store `refused` it. One asks."""
+        """Opens the store with a new token if the last one ends within an hour, or its store `refused` it. Threads that
+        need one at once may all ask: a lock would add up their waits. At most once a minute it is asked for again."""
         now, until = system().clock.now_millis(), self._until
-        if until is None or (not refused and until > now + (3_600_000 if now - self._asked >= 60_000 else 0)):
+        if until is None or (refused is None and until - now > 3_600_000):
             return False
-        with self._lock:  # a thread that waited here in vain asks briefly
-            if refused and refused is not self.whole:
-                return True  # another thread has opened it anew
-            if self._until and now - self._asked < 60_000:
-                return False
-            self._asked, needed = now, (refused or until <= now) and system().clock.now_millis() - now < 60_000
-            try:
-                node = self._client.ask("GET", f"{self._path}/token", patient=bool(needed))
-            except errors.Unavailable:
-                if until <= now:
-                    raise
-                return False  # the last one still opens the store
-            token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}
-            own = {key.removeprefix(_CATALOG): one for key, one in self._options.items()}
-            self.whole = self._opened(self.location, _of_store(self.location, own, token))
-            self._until = int(node.get("expiresAtMillis") or now)
-            return True
+        if until and now - self._asked < 60_000:
+            return refused is not None and refused is not self.whole  # another thread has opened it anew
+        try:
+            node = self._client.ask("GET", f"{self._path}/token", patient=refused is not None or until <= now)
+        except errors.Unavailable:
+            self._asked = now
+            if until <= now:
+                raise
+            return False  # the last one still opens the store
+        token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}
+        own = {key.removeprefix(_CATALOG): one for key, one in self._options.items()}
+        self.whole = self._opened(self.location, _of_store(self.location, own, token))
+        self._until, self._asked = int(node.get("expiresAtMillis") or now), now  # last: others read it first
+        return True
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """As of a storage. Of a snapshot that this process has sent, its own bytes: the server writes others."""
