@@ -59,6 +59,7 @@ def storage_of(process: Process, plain: ProcessStorage) -> Any:
     if world.data_tokens:
         own["data-token.enabled"] = "true"
     options = {"metastore": "rest", **{f"catalog.{key}": one for key, one in own.items()}}
+    options["paimon-stream.store.max-outage"] = "30 s"
     return Served(plain.location, options, lambda *_: plain)
 
 
@@ -95,6 +96,9 @@ class Now:
 
     def now_millis(self) -> int:
         return self.world.millis
+
+    def monotonic(self) -> float:
+        return self.world.millis / 1000
 
     def sleep(self, seconds: float) -> None:
         self.world.millis += max(1, round(seconds * 1000))
