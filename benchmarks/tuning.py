@@ -180,7 +180,7 @@ def _peak() -> float:
 
 
 def write(location: str, target: str, rows: int, commits: int) -> Figures:
-    """Appends rows in so many commits. The CPU seconds do not include the time to make the rows."""
+    """Appends the rows in this number of commits. The CPU seconds do not include the time to make the rows."""
     table = PaimonTable.create(location, list(COLUMNS), options={"target-file-size": target})
     size = min(_BATCH, rows // commits)
     source = Source(rows, size, 1)

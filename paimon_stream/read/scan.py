@@ -239,7 +239,7 @@ def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, value
 
 
 def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
-    """What is known of so many rows of a partition with these values."""
+    """What is known of this number of rows of a partition with these values."""
     return {name: ColumnStats(one, one, 0 if one is not None else rows) for name, one in values.items()}
 
 

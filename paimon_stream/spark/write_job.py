@@ -75,7 +75,7 @@ def run_write_job(
     `write_task` or `write_keyed_task`), the files of the other tasks are removed, and it is raised. Spark raises other
     failures in the plan."""
     check_shuffle(table)
-    tasks = partitions_of(frame)
+    tasks = partitions_of(frame) if table.schema.primary_keys else None  # of no use to others
     way = plan.way_of_tasks(table, tasks)
     placed, is_sorted, spec = frame, False, spec_of(table, index, user)
     if way is Way.PACKETS:
