@@ -63,15 +63,21 @@ def check_contents(source: Path, wheel: Path) -> None:
 
 def check_import(python: Path) -> float:
     """The least of some import times, in seconds: the machine may be busy."""
-    timed = "import time; t = time.perf_counter(); import paimon_stream; print(time.perf_counter() - t)"
+    timed = (
+        "import time; t = time.perf_counter(); import paimon_stream; print(time.perf_counter() - t)"
+    )
     seconds = min(float(run(python, "-c", timed)) for _ in range(5))
-    assert seconds < IMPORT_SECONDS, f"the import took {seconds:.2f} s, and {IMPORT_SECONDS} s are allowed"
+    assert seconds < IMPORT_SECONDS, (
+        f"the import took {seconds:.2f} s, and {IMPORT_SECONDS} s are allowed"
+    )
     return seconds
 
 
 def check_command_line(folder: Path) -> None:
     """Without its extra it says in one line what to install."""
-    asked = subprocess.run([folder / "bin" / "paimon-stream", "--help"], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        [folder / "bin" / "paimon-stream", "--help"], capture_output=True, text=True, check=False
+    )
     assert asked.returncode, "the command line needs an extra that nobody has installed"
     assert "extra 'cli'" in asked.stderr, asked.stderr
     assert "Traceback" not in asked.stderr, asked.stderr
@@ -87,7 +93,12 @@ def components(python: Path) -> list[dict[str, str]]:
     for name, version, licence in sorted(json.loads(run(python, "-c", script))):
         plain = re.sub(r"[-_.]+", "-", name).lower()
         first = licence.splitlines()[0][:80] if licence else "see its files"
-        one = {"type": "library", "name": name, "version": version, "purl": f"pkg:pypi/{plain}@{version}"}
+        one = {
+            "type": "library",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{plain}@{version}",
+        }
         found.append({**one, "licenses": [{"license": {"name": first}}]})
     return found
 
@@ -107,7 +118,9 @@ def main() -> None:
     parts = [one for one in components(python) if one["name"] not in ("pip", "setuptools")]
     bom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts}
     (DIST / "sbom.json").write_text(json.dumps(bom, indent=1) + "\n")
-    print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB, import in {seconds:.2f} s, {len(parts)} components")
+    print(
+        f"{wheel.name}: {wheel.stat().st_size // 1024} KiB, import in {seconds:.2f} s, {len(parts)} components"
+    )
 
 
 main()

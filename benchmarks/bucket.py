@@ -58,8 +58,12 @@ def rate(rows: int, work: Callable[[], object]) -> float:
 
 def one_by_one(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[int]:
     """The buckets, computed by a loop over the rows; the hash itself is in C."""
-    values = [column_values(column, type_) for column, type_ in zip(batch.columns, types, strict=True)]
-    hashes = [mmh3.hash(encode_row(types, row), 42, signed=True) for row in zip(*values, strict=True)]
+    values = [
+        column_values(column, type_) for column, type_ in zip(batch.columns, types, strict=True)
+    ]
+    hashes = [
+        mmh3.hash(encode_row(types, row), 42, signed=True) for row in zip(*values, strict=True)
+    ]
     return [abs(int(np.fmod(h, BUCKETS))) for h in hashes]
 
 

@@ -54,9 +54,15 @@ from paimon_stream.table.table import Table, create_table, load_table
 
 HERE = Path(__file__).parent
 COLUMNS = (
-    ("id", "BIGINT NOT NULL"), ("name", "STRING"), ("total", "DECIMAL(12, 2)"), ("price", "DOUBLE"),
-    ("at", "TIMESTAMP(6)"), ("quantity", "INT"), ("note", "STRING"), ("dt", "STRING NOT NULL"),
-)  # fmt: skip
+    ("id", "BIGINT NOT NULL"),
+    ("name", "STRING"),
+    ("total", "DECIMAL(12, 2)"),
+    ("price", "DOUBLE"),
+    ("at", "TIMESTAMP(6)"),
+    ("quantity", "INT"),
+    ("note", "STRING"),
+    ("dt", "STRING NOT NULL"),
+)
 TYPES = tuple(parse_type(text) for _, text in COLUMNS)
 PARTITIONS, BUCKETS, ROWS, SNAPSHOTS = 100, 16, 5_000, 100
 KINDS = MappingProxyType(
@@ -116,9 +122,20 @@ def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
     for n in range(count):
         dt = f"2024-{n % PARTITIONS:03d}"
         low = [n, f"name-{n}", Decimal(n), 0.5 * n, n * 10**10, n, "a" * 16, dt]
-        high = [n + 7, f"name-{n + 7}", Decimal(n + 9), 0.7 * n, n * 10**10 + 9, n + 5, "z" * 16, dt]
+        high = [
+            n + 7,
+            f"name-{n + 7}",
+            Decimal(n + 9),
+            0.7 * n,
+            n * 10**10 + 9,
+            n + 5,
+            "z" * 16,
+            dt,
+        ]
         key = SimpleStats(
-            min_values=serialize(TYPES[:1], [n]), max_values=serialize(TYPES[:1], [n + 7]), null_counts=(0,)
+            min_values=serialize(TYPES[:1], [n]),
+            max_values=serialize(TYPES[:1], [n + 7]),
+            null_counts=(0,),
         )
         keyed = {"min_key": key.min_values, "max_key": key.max_values, "key_stats": key}
         file = DataFileMeta(
@@ -151,7 +168,8 @@ def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
 def make_table(storage: Storage, kind: str) -> Table:
     """An empty table."""
     fields = tuple(
-        DataField(id=i, name=name, type=type_) for i, ((name, _), type_) in enumerate(zip(COLUMNS, TYPES, strict=True))
+        DataField(id=i, name=name, type=type_)
+        for i, ((name, _), type_) in enumerate(zip(COLUMNS, TYPES, strict=True))
     )
     table = create_table(
         storage,
@@ -179,7 +197,9 @@ class Ours:
         commit looks for files that are older than half an hour."""
         now = Runtime().clock.local_millis()
         self._messages = [
-            replace(one, new_files=tuple(replace(file, creation_time=now) for file in one.new_files))
+            replace(
+                one, new_files=tuple(replace(file, creation_time=now) for file in one.new_files)
+            )
             for one in self._messages
         ]
         gc.collect()
@@ -198,11 +218,14 @@ class Ours:
             seen = None if latest is None else SnapshotRef.of(latest)
             self._checked.commit(
                 CommitRequest(
-                    user="bench", identifier=identifier, messages=given, seen=seen,
+                    user="bench",
+                    identifier=identifier,
+                    messages=given,
+                    seen=seen,
                     stage_uuid=f"{identifier:032x}",
                     checked=True,
                 )
-            )  # fmt: skip
+            )
         else:
             self._commit.commit(identifier, given)
         return time.perf_counter() - wall, time.process_time() - cpu
@@ -363,7 +386,9 @@ def median_ms(times: list[Timed], which: int) -> float:
     return 1000 * statistics.median(time[which] for time in times)
 
 
-def rows_of(what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str) -> dict[str, Any]:
+def rows_of(
+    what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str
+) -> dict[str, Any]:
     """Makes one row of the result, and prints it."""
     for name, values in measured.items():
         ratio = next(iter(values.values())) / max(next(iter(measured["ours"].values())), 1e-9)
@@ -372,17 +397,25 @@ def rows_of(what: str, goal: str, met: bool, measured: dict[str, dict[str, float
     return {"name": what, "unit": "ms", "systems": measured, "goal": goal, "met": met, "note": note}
 
 
-def measure(bench: Bench, only: str | None, rounds: int, row_rounds: int, commits: int) -> Iterator[dict[str, Any]]:
+def measure(
+    bench: Bench, only: str | None, rounds: int, row_rounds: int, commits: int
+) -> Iterator[dict[str, Any]]:
     """Makes all rows of the result."""
     for count in (200, 10_000):
         if only in (None, str(count)):
             # Small commits are fast, so they need more rounds for a reliable median.
             times = bench.at_once(count, rounds * 3 if count == 200 else rounds)
             measured = {
-                name: {"wall": median_ms(one, 0), "cpu": median_ms(one, 1), "slowest": 1000 * max(one)[0]}
+                name: {
+                    "wall": median_ms(one, 0),
+                    "cpu": median_ms(one, 1),
+                    "slowest": 1000 * max(one)[0],
+                }
                 for name, one in times.items()
             }
-            note = f"{count} messages of kind {bench.kind} onto {SNAPSHOTS} snapshots, {rounds} rounds"
+            note = (
+                f"{count} messages of kind {bench.kind} onto {SNAPSHOTS} snapshots, {rounds} rounds"
+            )
             most = GOALS[str(count)]
             met = measured["ours"]["wall"] <= most
             yield rows_of(f"commit of {count:,} messages", f"≤ {most:.0f} ms", met, measured, note)
@@ -418,9 +451,15 @@ def ends_of(runs: list[list[Timed]]) -> dict[str, float]:
 
 def main() -> None:
     """Runs once, and prints a line for each measure and system."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--systems", default="ours,java,pypaimon", help="the systems, separated by commas")
-    parser.add_argument("--kind", choices=KINDS, default="append", help="the kind of table and commit")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--systems", default="ours,java,pypaimon", help="the systems, separated by commas"
+    )
+    parser.add_argument(
+        "--kind", choices=KINDS, default="append", help="the kind of table and commit"
+    )
     parser.add_argument("--only", choices=("200", "10000", "row"), help="one measure only")
     parser.add_argument("--rounds", type=int, default=5, help="rounds for commits of many messages")
     parser.add_argument("--row-rounds", type=int, default=3, help="rounds for commits in a row")

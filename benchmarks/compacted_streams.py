@@ -74,7 +74,9 @@ class Batches:
         return (self.cpu[last] - self.cpu[first]) / (last - first)
 
 
-def figures(name: str, load: Load, source: Path, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+def figures(
+    name: str, load: Load, source: Path, folder: Path, given: argparse.Namespace
+) -> dict[str, Any]:
     """Runs one system. Raises `Died` and `Unavailable`."""
     place = Path(tempfile.mkdtemp(dir=folder))
     peer = Peer(name, place, python=given.spark_python, memory=given.memory, limit=given.limit)
@@ -89,7 +91,11 @@ def figures(name: str, load: Load, source: Path, folder: Path, given: argparse.N
         for file in table.files():
             runs.setdefault(file.bucket, set()).add(file.meta.level or file.meta.file_name)
         read = subprocess.run(
-            [sys.executable, "-c", _READ, table.location], capture_output=True, text=True, check=True, cwd=ROOT
+            [sys.executable, "-c", _READ, table.location],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
         )
         some, last, warm = min(_SOME, load.batches // 2), load.all_batches - 2, load.warm_up
         compactions = sum(one.commit_kind.value == "COMPACT" for one in table.snapshots())
@@ -109,9 +115,13 @@ def figures(name: str, load: Load, source: Path, folder: Path, given: argparse.N
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The arguments, with those that `figures` needs."""
-    parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
+    parser.add_argument(
+        "--spark-python", default=sys.executable, help="the interpreter of the systems"
+    )
     parser.add_argument("--memory", default="2g", help="heap of each JVM (2g)")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds that a stream may take (3600)")
+    parser.add_argument(
+        "--limit", type=float, default=3600, help="seconds that a stream may take (3600)"
+    )
     parser.add_argument("--folder", help="where to make the tables (default: the temporary folder)")
     given = parser.parse_args()
     given.spark_python = str(Path(given.spark_python).absolute())
@@ -120,11 +130,20 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def main() -> None:
     """Measures each system, and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--systems", default="ours,jar", help="also ours+OPTION=VALUE")
     parser.add_argument("--batches", type=int, default=COMPACTED.all_batches)
-    parser.add_argument("--rows", type=int, default=COMPACTED.rows_per_batch, help="rows of a batch")
-    parser.add_argument("--files", type=int, default=COMPACTED.files_per_batch, help="files of a batch, one for a task")
+    parser.add_argument(
+        "--rows", type=int, default=COMPACTED.rows_per_batch, help="rows of a batch"
+    )
+    parser.add_argument(
+        "--files",
+        type=int,
+        default=COMPACTED.files_per_batch,
+        help="files of a batch, one for a task",
+    )
     given = parsed(parser)
     sizes = {"rows_per_batch": given.rows, "files_per_batch": given.files}
     load = replace(COMPACTED, batches=given.batches - COMPACTED.warm_up, **sizes)
@@ -132,7 +151,9 @@ def main() -> None:
     try:
         source = make_data(load, folder / "data")
         print(f"{load.all_batches} batches of {load.rows_per_batch:,} rows: {load.title}")
-        print(f"{'system':10}{'CPU s':>9}{'wall s':>9}{'first':>8}{'last':>8}{'runs':>6}{'files':>7}{'read':>8}")
+        print(
+            f"{'system':10}{'CPU s':>9}{'wall s':>9}{'first':>8}{'last':>8}{'runs':>6}{'files':>7}{'read':>8}"
+        )
         found: dict[str, dict[str, Any]] = {}
         for name in given.systems.split(","):
             try:

@@ -40,9 +40,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from peers.processes import Memory, cpu_seconds
 
 _COLUMNS = [
-    ("id", "BIGINT"), ("customer", "INT"), ("product", "STRING"), ("amount", "DOUBLE"),
-    ("at", "TIMESTAMP(3)"), ("note", "STRING"),
-]  # fmt: skip
+    ("id", "BIGINT"),
+    ("customer", "INT"),
+    ("product", "STRING"),
+    ("amount", "DOUBLE"),
+    ("at", "TIMESTAMP(3)"),
+    ("note", "STRING"),
+]
 _ROWS = 48_000
 _TARGET = "128 mb"
 _BUCKETS = 4
@@ -76,7 +80,11 @@ def rows(seed: int, count: int) -> pa.Table:
 
 def build(path: Path, files: int, count: int, fmt: str) -> PaimonTable:
     """Makes a table of this number of files, each in a commit of its own."""
-    options = {"target-file-size": _TARGET, "file.format": fmt, "snapshot.num-retained.min": "100000"}
+    options = {
+        "target-file-size": _TARGET,
+        "file.format": fmt,
+        "snapshot.num-retained.min": "100000",
+    }
     table = PaimonTable.create(str(path), _COLUMNS, options=options)
     for number in range(files):
         table.append(rows(number, count))
@@ -86,7 +94,12 @@ def build(path: Path, files: int, count: int, fmt: str) -> PaimonTable:
 def build_keyed(path: Path, commits: int, count: int, fmt: str, engine: str) -> PaimonTable:
     """Makes a table with a primary key. Each commit adds a file to each bucket; of the keys that there are
     after all of them, each commit has one in eight, and a third of its other values are NULL."""
-    options = {"bucket": str(_BUCKETS), "write-only": "true", "target-file-size": _TARGET, "file.format": fmt}
+    options = {
+        "bucket": str(_BUCKETS),
+        "write-only": "true",
+        "target-file-size": _TARGET,
+        "file.format": fmt,
+    }
     columns = [("id", "BIGINT NOT NULL"), *_COLUMNS[1:]]
     options |= {"merge-engine": engine, "snapshot.num-retained.min": "100000", **_ENGINES[engine]}
     table = PaimonTable.create(str(path), columns, primary_keys=["id"], options=options)
@@ -94,7 +107,10 @@ def build_keyed(path: Path, commits: int, count: int, fmt: str, engine: str) -> 
         dice = np.random.default_rng(number)
         made = rows(number, count)
         keys = pa.array(dice.choice(count * 8, count, replace=False))
-        values = [pc.if_else(pa.array(dice.integers(0, 3, count) > 0), one, None) for one in made.columns[1:]]
+        values = [
+            pc.if_else(pa.array(dice.integers(0, 3, count) > 0), one, None)
+            for one in made.columns[1:]
+        ]
         table.append(pa.table([keys, *values], schema=made.schema))
     return table
 
@@ -126,7 +142,13 @@ def measured(system: str, folder: Path, number: int) -> dict[str, float] | None:
     copies = [folder / f"{system}-{number}-{name}" for name in ("warm", "large")]
     for copy in copies:
         shutil.copytree(folder / copy.name.rpartition("-")[2], copy)
-    command = [sys.executable, __file__, "--child", system, *(str(one / "db.db" / "t") for one in copies)]
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        system,
+        *(str(one / "db.db" / "t") for one in copies),
+    ]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with Memory(running.pid) as memory:
         printed, _ = running.communicate()
@@ -143,8 +165,12 @@ def measured(system: str, folder: Path, number: int) -> dict[str, float] | None:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--files", type=int, help="1000; with --engine the files of all buckets, 80")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--files", type=int, help="1000; with --engine the files of all buckets, 80"
+    )
     parser.add_argument("--engine", choices=tuple(_ENGINES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--format", default="parquet", choices=("parquet", "orc", "avro"))
@@ -159,7 +185,9 @@ def main() -> None:
         if given.engine:
             files = given.files or 20 * _BUCKETS
             build_keyed(places[0], 6, 4000, given.format, given.engine)
-            large = build_keyed(places[1], files // _BUCKETS, _KEYED_ROWS, given.format, given.engine)
+            large = build_keyed(
+                places[1], files // _BUCKETS, _KEYED_ROWS, given.format, given.engine
+            )
         else:
             files = given.files or 1000
             build(places[0], 20, 2000, given.format)
@@ -178,8 +206,12 @@ def main() -> None:
                 line = f"{system:8}{number:>6}{found['cpu']:>9.2f}{found['wall']:>9.2f}{found['MB']:>9.0f}"
                 print(f"{line}{found['files']:>7}", flush=True)
         if spent["java"]:
-            ratios = [mine / other for mine, other in zip(spent["ours"], spent["java"], strict=True)]
-            print(f"ours / java, CPU: median {statistics.median(ratios):.2f}, worst {max(ratios):.2f}")
+            ratios = [
+                mine / other for mine, other in zip(spent["ours"], spent["java"], strict=True)
+            ]
+            print(
+                f"ours / java, CPU: median {statistics.median(ratios):.2f}, worst {max(ratios):.2f}"
+            )
 
 
 if __name__ == "__main__":

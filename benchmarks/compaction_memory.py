@@ -31,9 +31,13 @@ from paimon_stream import PaimonTable  # noqa: E402
 
 _ROW_BYTES = 26
 _COLUMNS = [
-    ("id", "BIGINT NOT NULL"), ("customer", "INT"), ("product", "STRING"), ("amount", "DOUBLE"),
-    ("at", "TIMESTAMP(3)"), ("note", "STRING"),
-]  # fmt: skip
+    ("id", "BIGINT NOT NULL"),
+    ("customer", "INT"),
+    ("product", "STRING"),
+    ("amount", "DOUBLE"),
+    ("at", "TIMESTAMP(3)"),
+    ("note", "STRING"),
+]
 _CHILD = "import sys; from paimon_stream import PaimonTable; PaimonTable.load(sys.argv[1]).compact(full=True)"
 
 
@@ -41,7 +45,9 @@ def rows(seed: int, count: int, keys: int) -> pa.Table:
     """Rows of orders; about 26 bytes of a Parquet file each."""
     dice = np.random.default_rng(seed)
     products = pa.array([f"product-{n}" for n in range(2000)])
-    at = np.datetime64("2026-01-01", "ms") + np.sort(dice.integers(0, 10**9, count)).astype("timedelta64[ms]")
+    at = np.datetime64("2026-01-01", "ms") + np.sort(dice.integers(0, 10**9, count)).astype(
+        "timedelta64[ms]"
+    )
     columns = [
         dice.integers(0, keys, count),
         dice.integers(0, 100_000, count).astype(np.int32),
@@ -60,12 +66,16 @@ def build(path: Path, count: int, buckets: int, commits: int) -> tuple[int, int]
     for number in range(commits):
         table.append(rows(number, count // commits, 2 * count // 3))
     files = table.files()
-    return sum(one.meta.file_size for one in files), max(Counter(one.bucket for one in files).values())
+    return sum(one.meta.file_size for one in files), max(
+        Counter(one.bucket for one in files).values()
+    )
 
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--sizes", default="250,1000,4000", help="of the tables, in MB")
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--commits", type=int, default=60, help="that make the runs")
@@ -78,7 +88,9 @@ def main() -> None:
             count = megabytes * 1_000_000 // _ROW_BYTES
             size, runs = build(path, count, given.buckets, given.commits)
             began = time.perf_counter()
-            running = subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], start_new_session=True)
+            running = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, str(path)], start_new_session=True
+            )
             with Memory(running.pid) as memory:
                 if running.wait():
                     sys.exit(f"The compaction of {size / 1e6:.0f} MB failed.")

@@ -30,8 +30,12 @@ from paimon_stream import PaimonTable
 
 _BATCHES = (10, 50, 200, 500)
 _COLUMNS = [
-    ("id", "BIGINT NOT NULL"), ("customer", "INT"), ("amount", "DOUBLE"), ("note", "STRING"), ("day", "STRING NOT NULL")
-]  # fmt: skip
+    ("id", "BIGINT NOT NULL"),
+    ("customer", "INT"),
+    ("amount", "DOUBLE"),
+    ("note", "STRING"),
+    ("day", "STRING NOT NULL"),
+]
 _KINDS: dict[str, dict[str, Any]] = {
     "append": {"partition_keys": ["day"]},
     "primary key": {"primary_keys": ["id"], "options": {"bucket": "2", "write-only": "true"}},
@@ -69,13 +73,22 @@ def read(path: Path, rounds: int) -> dict[str, float]:
     """The medians of some reads."""
     found = []
     for _ in range(rounds):
-        done = subprocess.run([sys.executable, "-c", _READ, str(path)], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _READ, str(path)], stdout=subprocess.PIPE, text=True, check=True
+        )
         found.append([float(one) for one in done.stdout.split()])
     wall, cpu, rows = (statistics.median(column) for column in zip(*found, strict=True))
-    return {"wall": wall, "cpu": cpu, "rows": int(rows), "files": len(PaimonTable.load(str(path)).files())}
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "rows": int(rows),
+        "files": len(PaimonTable.load(str(path)).files()),
+    }
 
 
-def measured(kind: str, batches: list[int], rows: int, rounds: int, folder: Path) -> list[dict[str, Any]]:
+def measured(
+    kind: str, batches: list[int], rows: int, rounds: int, folder: Path
+) -> list[dict[str, Any]]:
     """The figures of one kind of table, after each of the numbers of batches."""
     path, copy = folder / "db.db" / "t", folder / "db.db" / "copy"
     table = PaimonTable.create(str(path), _COLUMNS, **_KINDS[kind])
@@ -87,7 +100,12 @@ def measured(kind: str, batches: list[int], rows: int, rounds: int, folder: Path
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(path, copy)
         PaimonTable.load(str(copy)).compact(full=True)
-        one = {"kind": kind, "batches": wanted, "without": read(path, rounds), "with": read(copy, rounds)}
+        one = {
+            "kind": kind,
+            "batches": wanted,
+            "without": read(path, rounds),
+            "with": read(copy, rounds),
+        }
         assert one["without"]["rows"] == one["with"]["rows"], "a compaction changes no row"
         print(json.dumps(one), flush=True)
         found.append(one)
@@ -101,7 +119,10 @@ def table_of(found: list[dict[str, Any]]) -> str:
         "|---" * 8 + "|",
     ]
     for one in found:
-        some = (f"{part['files']:,} | {part['wall']:.2f} | {part['cpu']:.2f}" for part in (one["without"], one["with"]))
+        some = (
+            f"{part['files']:,} | {part['wall']:.2f} | {part['cpu']:.2f}"
+            for part in (one["without"], one["with"])
+        )
         lines.append(f"| {one['kind']} | {one['batches']} | {' | '.join(some)} |")
     return "\n".join(lines)
 
@@ -111,7 +132,9 @@ def draw(source: str, target: str) -> None:
     import matplotlib
     import matplotlib.pyplot as plt
 
-    matplotlib.rcParams.update({"svg.hashsalt": "compaction", "svg.fonttype": "none", "font.family": "sans-serif"})
+    matplotlib.rcParams.update(
+        {"svg.hashsalt": "compaction", "svg.fonttype": "none", "font.family": "sans-serif"}
+    )
     found = json.loads(Path(source).read_text())
     figure, both = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     for axes, kind in zip(both, _KINDS, strict=True):
@@ -121,7 +144,11 @@ def draw(source: str, target: str) -> None:
             seconds = [one[how]["cpu"] for one in some]
             axes.plot(batches, seconds, color=colour, marker=mark, label=f"{how} compaction")
             axes.annotate(
-                f"{seconds[-1]:.2f} s", (batches[-1], seconds[-1]), (0, 6), textcoords="offset points", ha="right"
+                f"{seconds[-1]:.2f} s",
+                (batches[-1], seconds[-1]),
+                (0, 6),
+                textcoords="offset points",
+                ha="right",
             )
         axes.margins(y=0.15)
         axes.set(title=kind, xlabel="batches", ylim=(0, None))
@@ -133,12 +160,16 @@ def draw(source: str, target: str) -> None:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=list(_BATCHES))
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", help="write the figures to this file, for --draw")
-    parser.add_argument("--draw", nargs=2, metavar=("FIGURES", "PICTURE"), help="draw figures, and measure nothing")
+    parser.add_argument(
+        "--draw", nargs=2, metavar=("FIGURES", "PICTURE"), help="draw figures, and measure nothing"
+    )
     given = parser.parse_args()
     if given.draw:
         draw(*given.draw)

@@ -43,9 +43,15 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from paimon_stream import PaimonTable, catalog, register  # noqa: E402
 
 COLUMNS = [
-    ("id", "BIGINT NOT NULL"), ("customer", "INT"), ("amount", "DOUBLE"), ("note", "STRING"), ("day", "STRING"),
-    ("price", "DECIMAL(12, 2)"), ("at", "TIMESTAMP(6)"), ("flag", "BOOLEAN"),
-]  # fmt: skip
+    ("id", "BIGINT NOT NULL"),
+    ("customer", "INT"),
+    ("amount", "DOUBLE"),
+    ("note", "STRING"),
+    ("day", "STRING"),
+    ("price", "DECIMAL(12, 2)"),
+    ("at", "TIMESTAMP(6)"),
+    ("flag", "BOOLEAN"),
+]
 FILES = 4
 
 
@@ -54,7 +60,11 @@ def rows_of(ids: np.ndarray[Any, Any]) -> pa.Table:
     dice, count = np.random.default_rng(int(ids[0])), len(ids)
     notes = pa.array([f"a note of some length, number {n}" for n in range(5_000)])
     days = pa.array([f"2026-11-{day:02}" for day in range(1, 31)])
-    cents = pa.array(dice.integers(0, 10**8, count)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 2))
+    cents = (
+        pa.array(dice.integers(0, 10**8, count))
+        .cast(pa.decimal128(19, 0))
+        .cast(pa.decimal128(12, 2))
+    )
     values = [
         pa.array(ids),
         pa.array(dice.integers(0, 10**6, count, dtype=np.int32)),
@@ -153,7 +163,9 @@ def scans(spark: SparkSession, folder: Path, rows: int, rounds: int, jar: Jar | 
         return spark.read.format("paimon_stream").load(table.location)
 
     def files(table: PaimonTable) -> DataFrame:
-        return spark.read.schema(table.to_spark(spark).schema).parquet(*(one.path for one in table.files()))
+        return spark.read.schema(table.to_spark(spark).schema).parquet(
+            *(one.path for one in table.files())
+        )
 
     append = PaimonTable.create(str(folder / "append"), COLUMNS)
     for number in range(FILES):
@@ -164,13 +176,18 @@ def scans(spark: SparkSession, folder: Path, rows: int, rounds: int, jar: Jar | 
         "format": lambda: door(append),
     }
     compare(f"append, {rows:,} rows", reads(ways), rounds)
-    narrow = {name: lambda frame=frame: frame().where("id < 1000").select("note") for name, frame in ways.items()}
+    narrow = {
+        name: lambda frame=frame: frame().where("id < 1000").select("note")
+        for name, frame in ways.items()
+    }
     compare("append, a filter and one column", reads(narrow), rounds)
     options = {"bucket": str(FILES), "write-only": "true"}
     keyed = PaimonTable.create(str(folder / "keyed"), COLUMNS, primary_keys=["id"], options=options)
     for start in (0, rows // 2):
         keyed.append(rows_of(np.arange(start, start + rows)))
-    beside = {} if jar is None else {"Paimon's jar, Spark 3.5": partial(jar.spent_on, keyed.location)}
+    beside = (
+        {} if jar is None else {"Paimon's jar, Spark 3.5": partial(jar.spent_on, keyed.location)}
+    )
     merged = reads({"format": lambda: door(keyed), "to_spark": lambda: keyed.to_spark(spark)})
     compare("primary key, to be merged", {**beside, **merged}, rounds)
     keyed.compact(full=True)
@@ -190,15 +207,23 @@ def listing(folder: Path, tables: int) -> None:
         found.create_table(f"many.t{number}", [("id", "INT")])
     began = time.perf_counter()
     assert len(found.list_tables("many")) == tables
-    print(f"catalog.list_tables, {tables:,} tables: {time.perf_counter() - began:.3f} s", flush=True)
+    print(
+        f"catalog.list_tables, {tables:,} tables: {time.perf_counter() - began:.3f} s", flush=True
+    )
 
 
 def main() -> None:
     """Measures, and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of a table")
     parser.add_argument("--rounds", type=int, default=5, help="measured readings of each way")
-    parser.add_argument("--spark35", metavar="PYTHON", help="an interpreter with pyspark 3.5, to read by Paimon's jar")
+    parser.add_argument(
+        "--spark35",
+        metavar="PYTHON",
+        help="an interpreter with pyspark 3.5, to read by Paimon's jar",
+    )
     parser.add_argument("--tables", type=int, default=1_000, help="tables to list")
     given = parser.parse_args()
     if os.getsid(0) != os.getpid():  # the processes that are measured are those of a session
@@ -206,7 +231,9 @@ def main() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="bench-doors-"))
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config(
+        "spark.ui.showConsoleProgress", "false"
+    )
     spark = builder.config("spark.driver.memory", "2g").getOrCreate()
     jar = Jar(given.spark35) if given.spark35 else None
     try:

@@ -57,7 +57,9 @@ def build(path: Path, snapshots: int, files: int) -> None:
     """Makes a table of `snapshots` snapshots. Each adds `files` data files without real content."""
     storage = QuickStorage(str(path))
     runtime = simulated(7, SimulatedClock())
-    table = create_table(storage, (DataField(id=0, name="id", type=parse_type("BIGINT")),), runtime=runtime)
+    table = create_table(
+        storage, (DataField(id=0, name="id", type=parse_type("BIGINT")),), runtime=runtime
+    )
     assert table is not None
     committer = Committer(table, runtime)
     pending: list[DataFileMeta] = []
@@ -74,7 +76,11 @@ def build(path: Path, snapshots: int, files: int) -> None:
             message = replace(message, new_files=added)
         outcome = committer.commit(
             CommitRequest(
-                user="bench", identifier=number, messages=(message,), seen=seen, stage_uuid=runtime.ids.uuid()
+                user="bench",
+                identifier=number,
+                messages=(message,),
+                seen=seen,
+                stage_uuid=runtime.ids.uuid(),
             )
         )
         assert isinstance(outcome, Published)
@@ -90,10 +96,16 @@ def new_files(storage: QuickStorage, runtime, count: int) -> list[DataFileMeta]:
         storage.write(f"bucket-0/{name}", b"nothing")
         made.append(
             DataFileMeta(
-                file_name=name, file_size=7, row_count=1, min_sequence_number=0, max_sequence_number=0,
-                schema_id=0, creation_time=runtime.clock.local_millis(), value_stats_cols=(),
+                file_name=name,
+                file_size=7,
+                row_count=1,
+                min_sequence_number=0,
+                max_sequence_number=0,
+                schema_id=0,
+                creation_time=runtime.clock.local_millis(),
+                value_stats_cols=(),
             )
-        )  # fmt: skip
+        )
     return made
 
 
@@ -115,7 +127,11 @@ def theirs(java, path: Path) -> float:
 
 def listing(path: Path) -> set[str]:
     """All files of a table."""
-    return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file() and one.suffix != ".crc"}
+    return {
+        str(one.relative_to(path))
+        for one in path.rglob("*")
+        if one.is_file() and one.suffix != ".crc"
+    }
 
 
 def oracle():
@@ -179,7 +195,9 @@ def memory(snapshots: int) -> None:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--snapshots", type=int, default=1000)
     parser.add_argument("--files", type=int, default=5, help="data files of each commit")
     parser.add_argument("--rounds", type=int, default=3)

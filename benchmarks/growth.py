@@ -179,7 +179,12 @@ class Growth:
         """Milliseconds that expiry takes for each of the ten oldest snapshots."""
         start = time.perf_counter()
         report = expire_snapshots(
-            self.table, retain_max=1, retain_min=1, older_than=0, max_deletes=EXPIRED, protect_streams=False
+            self.table,
+            retain_max=1,
+            retain_min=1,
+            older_than=0,
+            max_deletes=EXPIRED,
+            protect_streams=False,
         )
         took = 1000 * (time.perf_counter() - start)
         assert len(report.snapshots) == EXPIRED, report
@@ -201,7 +206,9 @@ class Growth:
         found["names listed a commit"] = (self.storage.bytes["list"] - before[1]["list"]) / commits
         found["first commit of a committer, ms"] = median(self.first_commit)
         found["restart of a stream, ms"] = median(lambda: self.start(USER))
-        found["start of a new stream, ms"] = median(lambda: self.start(f"new-{system().ids.uuid()}"), 1)
+        found["start of a new stream, ms"] = median(
+            lambda: self.start(f"new-{system().ids.uuid()}"), 1
+        )
         found["expiry of a snapshot, ms"] = median(self.expire, 3)
         return found
 
@@ -213,11 +220,17 @@ def median(work: Callable[[], float], times: int = STARTS) -> float:
 
 def main() -> None:
     """Makes the table, and prints a column for each mark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--snapshots", type=int, default=10_000, help="commits in total")
     parser.add_argument("--files", type=int, default=10, help="new files in each commit")
-    parser.add_argument("--marks", default="200,1000,3000,10000", help="commits after which it measures")
-    parser.add_argument("--window", type=int, default=150, help="commits that are measured at each mark")
+    parser.add_argument(
+        "--marks", default="200,1000,3000,10000", help="commits after which it measures"
+    )
+    parser.add_argument(
+        "--window", type=int, default=150, help="commits that are measured at each mark"
+    )
     parser.add_argument("--folder", type=Path, help="where the table is made")
     parser.add_argument("--json", type=Path, help="file for the rows")
     given = parser.parse_args()
@@ -243,7 +256,9 @@ def main() -> None:
         print(f"{name:34}" + "".join(f"{looks[mark][name]:14,.2f}" for mark in marks))
         values = {str(mark): looks[mark][name] for mark in marks}
         unit = "ms" if name.endswith("ms") else "count"
-        rows.append({"name": name, "unit": unit, "systems": {"ours": values}, "goal": "flat", "note": ""})
+        rows.append(
+            {"name": name, "unit": unit, "systems": {"ours": values}, "goal": "flat", "note": ""}
+        )
     if given.json:
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -35,11 +35,17 @@ def make(location: str, keys: int) -> None:
     """Makes a table with this number of keys in 100 partitions. Each append has a million rows."""
     columns = [("day", "INT NOT NULL"), ("id", "BIGINT NOT NULL"), ("v", "DOUBLE")]
     options = {"bucket": "1", "write-only": "true", "num-sorted-run.stop-trigger": "1000"}
-    table = PaimonTable.create(location, columns, partition_keys=["day"], primary_keys=["day", "id"], options=options)
+    table = PaimonTable.create(
+        location, columns, partition_keys=["day"], primary_keys=["day", "id"], options=options
+    )
     dice = np.random.default_rng(1)
     for start in range(0, keys, 1_000_000):
         ids = np.arange(start, min(start + 1_000_000, keys))
-        table.append(pa.table({"day": (ids % _PARTITIONS).astype(np.int32), "id": ids, "v": dice.random(len(ids))}))
+        table.append(
+            pa.table(
+                {"day": (ids % _PARTITIONS).astype(np.int32), "id": ids, "v": dice.random(len(ids))}
+            )
+        )
 
 
 def measure(location: str) -> None:
@@ -62,7 +68,9 @@ def measure(location: str) -> None:
 
 def main() -> None:
     """Prints a line for each size of table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--keys", default="1000000,10000000")
     parser.add_argument("--measure", metavar="TABLE", help="make one run on this table")
     given = parser.parse_args()

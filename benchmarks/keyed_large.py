@@ -88,7 +88,9 @@ def _resident(pid: int) -> tuple[str, float] | None:
 
 def main() -> None:
     """Writes the batch, and prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--buckets", type=int, default=8)
     parser.add_argument("--driver-memory", default="2g")
@@ -116,7 +118,10 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     table = PaimonTable.create(
-        str(folder / "db.db" / "t"), COLUMNS, primary_keys=["id"], options={"bucket": str(arguments.buckets)}
+        str(folder / "db.db" / "t"),
+        COLUMNS,
+        primary_keys=["id"],
+        options={"bucket": str(arguments.buckets)},
     )
     keys = max(1, arguments.rows * 2 // 3)
     rows = spark.range(arguments.rows).select(

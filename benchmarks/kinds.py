@@ -48,7 +48,9 @@ def assign(location: str, keys: int) -> tuple[float, float]:
     PaimonTable.create(location, [("id", "BIGINT NOT NULL")], primary_keys=["id"])
     table = load_table(LocalStorage(location))
     dice = np.random.default_rng(1)
-    hashes = np.unique(dice.integers(-(2**31), 2**31, keys + keys // 100, dtype=np.int64).astype(np.int32))
+    hashes = np.unique(
+        dice.integers(-(2**31), 2**31, keys + keys // 100, dtype=np.int64).astype(np.int32)
+    )
     dice.shuffle(hashes)
     partition = b"\0" * 12
     first = Assigner(table.storage, table.layout, table.options, index=None, tasks=1, uuid="first")
@@ -96,14 +98,21 @@ def _read(table: PaimonTable, snapshot_id: int) -> float:
 
 def main() -> None:
     """Measures each, and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--runs", default="ours fixed,ours dynamic,jar dynamic")
     parser.add_argument("--batches", type=int, default=100, help="0: only what one process does")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a batch")
     given = parsed(parser)
     warm = min(COMPACTED.warm_up, given.batches // 4)
     load = replace(
-        COMPACTED, batches=given.batches - warm, warm_up=warm, rows_per_batch=given.rows, compacted=False, buckets=0
+        COMPACTED,
+        batches=given.batches - warm,
+        warm_up=warm,
+        rows_per_batch=given.rows,
+        compacted=False,
+        buckets=0,
     )
     folder = Path(tempfile.mkdtemp(prefix="bench-kinds-", dir=given.folder))
     try:
@@ -111,16 +120,27 @@ def main() -> None:
             spent, memory = assign(str(folder / f"assign-{keys}" / "t"), keys)
             print(f"assign, {keys:>11,} keys: {spent:.2f} CPU s, {memory:.0f} MiB", flush=True)
         without, vectors = read_with_vectors(str(folder / "vectors" / "t"))
-        print(f"read: {without:.2f} CPU s without vectors, {vectors:.2f} with, {vectors / without:.2f} x", flush=True)
+        print(
+            f"read: {without:.2f} CPU s without vectors, {vectors:.2f} with, {vectors / without:.2f} x",
+            flush=True,
+        )
         if not given.batches:
             return
         source = make_data(load, folder / "data")
-        print(f"{load.all_batches} batches of {load.rows_per_batch:,} rows: upserts, half of them new keys")
+        print(
+            f"{load.all_batches} batches of {load.rows_per_batch:,} rows: upserts, half of them new keys"
+        )
         print(f"{'run':14}{'CPU s':>9}{'wall s':>9}{'first':>8}{'last':>8}{'files':>7}{'read':>8}")
         for name in given.runs.split(","):
             system, kind = name.split()
             try:
-                one = figures(system, replace(load, buckets=4 if kind == "fixed" else 0), source, folder, given)
+                one = figures(
+                    system,
+                    replace(load, buckets=4 if kind == "fixed" else 0),
+                    source,
+                    folder,
+                    given,
+                )
             except (Died, Unavailable) as why:
                 print(f"{name:14} {why}")
                 continue

@@ -30,7 +30,12 @@ from tests.servers.s3_moto import Moto  # noqa: E402
 def measure(name: str, url: str, delay: float, *, one_by_one: bool) -> None:
     """Prints the figures of one call."""
     keys = {"s3.access-key": Moto.access_key, "s3.secret-key": Moto.secret_key}
-    options = {"s3.endpoint": url, "s3.endpoint.region": "us-east-1", "s3.path.style.access": "true", **keys}
+    options = {
+        "s3.endpoint": url,
+        "s3.endpoint.region": "us-east-1",
+        "s3.path.style.access": "true",
+        **keys,
+    }
     table = PaimonTable.load("s3://bucket/db.db/t", storage_options=options)
     inner = table._table
     tally = inner.storage.tally  # type: ignore[attr-defined]
@@ -44,12 +49,17 @@ def measure(name: str, url: str, delay: float, *, one_by_one: bool) -> None:
     spent, worked = time.perf_counter() - began, time.process_time() - cpu
     kinds = {kind: count - before.get(kind, 0) for kind, count in tally.requests().items()}
     how = "one by one" if one_by_one else "as it is"
-    print(f"{name:<13} {how:<11} {delay:>6} {spent:>8.2f} {worked:>8.2f} {tally.trip() - trip:>7}  {kinds}", flush=True)
+    print(
+        f"{name:<13} {how:<11} {delay:>6} {spent:>8.2f} {worked:>8.2f} {tally.trip() - trip:>7}  {kinds}",
+        flush=True,
+    )
 
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--snapshots", type=int, default=1000)
     parser.add_argument("--delay", type=float, default=0.025)
@@ -61,7 +71,10 @@ def main() -> None:
             port = free_port()
             program = str(ROOT / "benchmarks" / "still_store.py")
             command = [sys.executable, program, folder, str(port), str(delay)]
-            with tempfile.TemporaryDirectory() as logs, Server(command, port, Path(logs) / "store.log") as server:
+            with (
+                tempfile.TemporaryDirectory() as logs,
+                Server(command, port, Path(logs) / "store.log") as server,
+            ):
                 for name in ("list orphans", "verify"):
                     measure(name, server.url, delay, one_by_one=False)
                     measure(name, server.url, delay, one_by_one=True)

@@ -83,7 +83,9 @@ def main(count: int) -> None:
     read = best("decode_manifest", lambda: decode_manifest(data, "x"), count)
     assert read == some
     one = some[5].partition
-    of_one = best("the entries of 1 of 28 parts", lambda: decode_manifest(data, "x", one.__eq__, bool), count)
+    of_one = best(
+        "the entries of 1 of 28 parts", lambda: decode_manifest(data, "x", one.__eq__, bool), count
+    )
     assert of_one == [entry for entry in some if entry.partition == one]
     best("fastavro, dicts only", lambda: list(read_records(data, "x", MANIFEST_SCHEMA, 2)), count)
     plain = encode_manifest(some, "null")
@@ -95,7 +97,9 @@ def main(count: int) -> None:
         return out.getvalue()
 
     theirs = best("fastavro.writer, no zstd", generic, count)
-    ours, other = (b"".join(block.data for block in blocks_of(one, "x")[1]) for one in (plain, theirs))
+    ours, other = (
+        b"".join(block.data for block in blocks_of(one, "x")[1]) for one in (plain, theirs)
+    )
     assert ours == other
     print(f"{len(data):,} bytes, {len(data) / count:.0f} per entry")
 

@@ -43,7 +43,12 @@ def make_table(location: Path, files: int, orphans: int, commits: int = COMMITS)
                 messages.append(_message(location, number, place, wanted))
         commit.commit(number, messages)
     for n in range(orphans):
-        _write(location / f"dt=p{n % PARTITIONS}" / f"bucket-{n % BUCKETS}" / f"data-orphan-{n}.parquet")
+        _write(
+            location
+            / f"dt=p{n % PARTITIONS}"
+            / f"bucket-{n % BUCKETS}"
+            / f"data-orphan-{n}.parquet"
+        )
     for path in (location / "manifest").iterdir():
         os.utime(path, (LONG_AGO, LONG_AGO))
     return table
@@ -57,7 +62,10 @@ def _message(location: Path, commit: int, place: int, numbers: range) -> CommitM
         _write(location / f"dt=p{partition}" / f"bucket-{bucket}" / name)
         made.append(_file(name, n))
     return CommitMessage(
-        partition=serialize([TYPES[2]], [f"p{partition}"]), bucket=bucket, total_buckets=BUCKETS, new_files=tuple(made)
+        partition=serialize([TYPES[2]], [f"p{partition}"]),
+        bucket=bucket,
+        total_buckets=BUCKETS,
+        new_files=tuple(made),
     )
 
 
@@ -68,7 +76,9 @@ def _file(name: str, n: int) -> DataFileMeta:
         file_size=4,
         row_count=10,
         value_stats=SimpleStats(
-            min_values=serialize(TYPES, low), max_values=serialize(TYPES, high), null_counts=(0, 0, 0)
+            min_values=serialize(TYPES, low),
+            max_values=serialize(TYPES, high),
+            null_counts=(0, 0, 0),
         ),
         min_sequence_number=0,
         max_sequence_number=9,

@@ -31,30 +31,48 @@ from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 
 COLUMNS = (
-    ("id", "BIGINT NOT NULL"), ("name", "STRING NOT NULL"), ("amount", "BIGINT"), ("price", "DOUBLE"),
-    ("total", "DECIMAL(20, 2)"), ("note", "STRING"),
-)  # fmt: skip
+    ("id", "BIGINT NOT NULL"),
+    ("name", "STRING NOT NULL"),
+    ("amount", "BIGINT"),
+    ("price", "DOUBLE"),
+    ("total", "DECIMAL(20, 2)"),
+    ("note", "STRING"),
+)
 SUMS = MappingProxyType({"merge-engine": "aggregation", "fields.amount.aggregate-function": "sum"})
 ENGINES = (
     ("deduplicate", {}, ("id",)),
     ("deduplicate, key of text", {}, ("name",)),
     ("deduplicate, sequence.field", {"sequence.field": "amount"}, ("id",)),
     ("sum of BIGINT", SUMS, ("id",)),
-    ("sum of DOUBLE, DECIMAL", {
-        "merge-engine": "aggregation", "fields.price.aggregate-function": "sum",
-        "fields.total.aggregate-function": "sum",
-    }, ("id",)),
+    (
+        "sum of DOUBLE, DECIMAL",
+        {
+            "merge-engine": "aggregation",
+            "fields.price.aggregate-function": "sum",
+            "fields.total.aggregate-function": "sum",
+        },
+        ("id",),
+    ),
     ("partial-update", {"merge-engine": "partial-update"}, ("id",)),
-    ("partial-update, group", {
-        "merge-engine": "partial-update", "fields.amount.sequence-group": "price,total,note",
-    }, ("id",)),
-)  # fmt: skip
+    (
+        "partial-update, group",
+        {
+            "merge-engine": "partial-update",
+            "fields.amount.sequence-group": "price,total,note",
+        },
+        ("id",),
+    ),
+)
 
 
 def spec_of(options: dict[str, str], keys: tuple[str, ...]) -> MergeSpec:
     """The spec of a table with these columns."""
-    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS))
-    schema = TableSchema(id=0, fields=fields, highest_field_id=9, primary_keys=keys, options=options)
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS)
+    )
+    schema = TableSchema(
+        id=0, fields=fields, highest_field_id=9, primary_keys=keys, options=options
+    )
     return MergeSpec.of(schema, Options(options))
 
 
@@ -110,7 +128,9 @@ def reading(rows: int, batches: int) -> None:
         java.create_table(path, list(COLUMNS), [], ["id"], {"bucket": "2", "write-only": "true"})
         random = np.random.default_rng(7)
         for number in range(batches):
-            made = rows_of(rows // batches, max(rows // 2, 1), random).drop_columns(["_SEQUENCE_NUMBER", "_VALUE_KIND"])
+            made = rows_of(rows // batches, max(rows // 2, 1), random).drop_columns(
+                ["_SEQUENCE_NUMBER", "_VALUE_KIND"]
+            )
             java.write(path, [tuple(row.values()) for row in made.to_pylist()], "java", number)
         table = PaimonTable.load(path)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -125,9 +145,15 @@ def reading(rows: int, batches: int) -> None:
 
 def main() -> None:
     """Runs once, and prints two tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="rows to merge in memory; 0 for none")
-    parser.add_argument("--read-rows", type=int, default=200_000, help="rows that Java writes; 0 for none")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, default=2_000_000, help="rows to merge in memory; 0 for none"
+    )
+    parser.add_argument(
+        "--read-rows", type=int, default=200_000, help="rows that Java writes; 0 for none"
+    )
     parser.add_argument("--batches", type=int, default=8, help="batches in which Java writes them")
     given = parser.parse_args()
     if given.rows:

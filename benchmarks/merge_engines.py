@@ -25,19 +25,37 @@ from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 
 TYPES = {
-    "b": "BOOLEAN", "l": "BIGINT", "d": "DOUBLE", "c": "DECIMAL(20, 2)", "s": "STRING", "a": "ARRAY<INT>",
+    "b": "BOOLEAN",
+    "l": "BIGINT",
+    "d": "DOUBLE",
+    "c": "DECIMAL(20, 2)",
+    "s": "STRING",
+    "a": "ARRAY<INT>",
     "m": "MAP<STRING, INT>",
-}  # fmt: skip
+}
 AGGREGATION = {"merge-engine": "aggregation"}
 GROUPS = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"}
 FUNCTIONS = (
-    ("last_value", "s", True), ("last_non_null_value", "s", True), ("first_value", "s", False),
-    ("first_non_null_value", "s", False), ("max", "l", False), ("min", "s", False), ("bool_and", "b", False),
-    ("sum", "l", True), ("sum", "d", True), ("sum", "c", True), ("sum, overflowing", "c", True),
-    ("product", "l", True), ("product", "d", True), ("product", "c", True), ("listagg", "s", False),
-    ("listagg distinct", "s", False), ("collect", "a", True), ("collect distinct", "a", True),
+    ("last_value", "s", True),
+    ("last_non_null_value", "s", True),
+    ("first_value", "s", False),
+    ("first_non_null_value", "s", False),
+    ("max", "l", False),
+    ("min", "s", False),
+    ("bool_and", "b", False),
+    ("sum", "l", True),
+    ("sum", "d", True),
+    ("sum", "c", True),
+    ("sum, overflowing", "c", True),
+    ("product", "l", True),
+    ("product", "d", True),
+    ("product", "c", True),
+    ("listagg", "s", False),
+    ("listagg distinct", "s", False),
+    ("collect", "a", True),
+    ("collect distinct", "a", True),
     ("merge_map", "m", True),
-)  # fmt: skip
+)
 """The function, the column's type, and whether the function can retract values."""
 
 
@@ -78,17 +96,25 @@ def _values(type_: str, rows: int, random: np.random.Generator) -> pa.Array:
         case "d":
             return pa.array(random.random(rows))
         case "c":
-            return pa.array(np.where(small > 25, 2, 1)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(20, 2))
+            return (
+                pa.array(np.where(small > 25, 2, 1))
+                .cast(pa.decimal128(19, 0))
+                .cast(pa.decimal128(20, 2))
+            )
         case "huge":
             words = np.stack([random.integers(2**62, 2**63 - 1, rows), np.full(rows, 2)], 1)
-            return pa.Array.from_buffers(pa.decimal128(20, 2), rows, [None, pa.py_buffer(words.tobytes())])
+            return pa.Array.from_buffers(
+                pa.decimal128(20, 2), rows, [None, pa.py_buffer(words.tobytes())]
+            )
         case "s":
             return pa.array(small).cast(pa.string())
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * 2)
     twice = np.stack([small, small + 50], 1).ravel()
     if type_ == "a":
         return pa.ListArray.from_arrays(offsets, pa.array(twice, pa.int32()))
-    return pa.MapArray.from_arrays(offsets, pa.array(twice).cast(pa.string()), pa.array(twice, pa.int32()))
+    return pa.MapArray.from_arrays(
+        offsets, pa.array(twice).cast(pa.string()), pa.array(twice, pa.int32())
+    )
 
 
 def rows_of(type_: str, rows: int, keys: int, *, hot: bool, deletes: bool) -> pa.Table:
@@ -115,19 +141,28 @@ def rows_of(type_: str, rows: int, keys: int, *, hot: bool, deletes: bool) -> pa
 def spec_of(options: dict[str, str], type_: str) -> MergeSpec:
     """The spec of a table with a key, an ordering column and one more column."""
     types = {"id": "BIGINT NOT NULL", "g": "BIGINT", "v": TYPES["c" if type_ == "huge" else type_]}
-    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(types.items()))
-    schema = TableSchema(id=0, fields=fields, highest_field_id=9, primary_keys=("id",), options=options)
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(text))
+        for i, (name, text) in enumerate(types.items())
+    )
+    schema = TableSchema(
+        id=0, fields=fields, highest_field_id=9, primary_keys=("id",), options=options
+    )
     return MergeSpec.of(schema, Options(options))
 
 
 def main() -> None:
     """Runs once, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=2)
     parser.add_argument("--hot", action="store_true", help="half of the rows have one key")
-    parser.add_argument("--only", default="", help="parts of the wanted lines' names, separated by commas")
+    parser.add_argument(
+        "--only", default="", help="parts of the wanted lines' names, separated by commas"
+    )
     given = parser.parse_args()
     print(f"{'':58} {'rows/s':>12} {'us/row':>8} {'ratio':>7}")
     first = 0.0
@@ -143,7 +178,9 @@ def main() -> None:
             found.append(time.perf_counter() - start)
         first = first or min(found)
         each = min(found) / given.rows
-        print(f"{name:58} {1 / each:12,.0f} {each * 1e6:8.2f} {min(found) / first:6.1f}x", flush=True)
+        print(
+            f"{name:58} {1 / each:12,.0f} {each * 1e6:8.2f} {min(found) / first:6.1f}x", flush=True
+        )
 
 
 if __name__ == "__main__":

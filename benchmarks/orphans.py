@@ -29,7 +29,9 @@ def measure(location: str) -> None:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--orphans", type=int, default=1_000)
     parser.add_argument("--measure", metavar="TABLE", help="make one run of ours on this table")
@@ -52,7 +54,10 @@ def main() -> None:
             ours = min(seconds for seconds, _, _ in runs)
             memory = max(mebibytes for _, mebibytes, _ in runs)
             ratio = ours / min(theirs)
-            print(f"{files:>9,} {ours:>8.2f} {memory:>9.1f} {min(theirs):>8.2f} {ratio:>10.2f}", flush=True)
+            print(
+                f"{files:>9,} {ours:>8.2f} {memory:>9.1f} {min(theirs):>8.2f} {ratio:>10.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

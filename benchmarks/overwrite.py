@@ -68,16 +68,22 @@ def message(partition: int, names: Sequence[str]) -> CommitMessage:
 
 def fill(path: Path, partitions: int, files: int) -> None:
     """Gives every partition its files, over several commits."""
-    PaimonTable.create(str(path), schema=COLUMNS, partition_keys=["dt"], options={"write-only": "true"})
+    PaimonTable.create(
+        str(path), schema=COLUMNS, partition_keys=["dt"], options={"write-only": "true"}
+    )
     commit = TableCommit(load_table(LocalStorage(str(path))), "filler")
     for number in range(COMMITS):
         some = range(number, partitions, COMMITS)
-        commit.commit(number, [message(p, [f"old-{p:05d}-{n}" for n in range(files)]) for p in some])
+        commit.commit(
+            number, [message(p, [f"old-{p:05d}-{n}" for n in range(files)]) for p in some]
+        )
 
 
 def main() -> None:
     """Prints the milliseconds and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--files", type=int, default=1, help="files in each partition")
     parser.add_argument("--rounds", type=int, default=15)
@@ -90,9 +96,14 @@ def main() -> None:
         mine, theirs = root / "mine.db" / "t", root / "theirs.db" / "t"
         fill(mine, given.partitions, given.files)
         shutil.copytree(mine, theirs)
-        print(f"{given.partitions:,} partitions of {given.files} files, {given.rounds} overwrites of one")
+        print(
+            f"{given.partitions:,} partitions of {given.files} files, {given.rounds} overwrites of one"
+        )
         print(f"{'':<28}{'ours':>10}{'Java':>10}{'ratio':>8}")
-        for what, sync in (("both as they are", os.fsync), ("ours without syncs, like Java", lambda file: None)):
+        for what, sync in (
+            ("both as they are", os.fsync),
+            ("ours without syncs, like Java", lambda file: None),
+        ):
             with patch("os.fsync", sync):
                 times = compare(java, mine, theirs, given.partitions, given.rounds)
             one, other = map(statistics.median, times)
@@ -103,7 +114,9 @@ def main() -> None:
         shutil.rmtree(root)
 
 
-def compare(java: Any, mine: Path, theirs: Path, partitions: int, rounds: int) -> tuple[list[float], list[float]]:
+def compare(
+    java: Any, mine: Path, theirs: Path, partitions: int, rounds: int
+) -> tuple[list[float], list[float]]:
     """Milliseconds of each round after ten rounds of warm-up. Ours and Java's take turns."""
     ours: list[float] = []
     others: list[float] = []

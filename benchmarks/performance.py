@@ -48,7 +48,10 @@ APPENDIX = """## Appendix: all figures
 `benchmarks/performance.txt`. All figures of a table are from one run on one machine: compare them with one
 another, not with other pages.
 """
-SUMMARY = {"L1": ("appending", ["parquet", "jar"]), "L4": ("upserting by primary key", ["jar", "iceberg", "delta"])}
+SUMMARY = {
+    "L1": ("appending", ["parquet", "jar"]),
+    "L4": ("upserting by primary key", ["jar", "iceberg", "delta"]),
+}
 BAR = 30
 
 
@@ -58,7 +61,14 @@ def main() -> None:
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
     pictures = [one for one in found if one["kind"] == "parts"]
-    parts = [HEAD, summary(streams, rows), *charts(streams), APPENDIX, conditions(found), goals(streams, rows)]
+    parts = [
+        HEAD,
+        summary(streams, rows),
+        *charts(streams),
+        APPENDIX,
+        conditions(found),
+        goals(streams, rows),
+    ]
     parts += streams_part(streams)
     known = [name for name in SECTIONS if any(one["section"] == name for one in rows)]
     for section in [*known, *sorted({one["section"] for one in rows} - SECTIONS.keys())]:
@@ -91,7 +101,11 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """What readers want to know first: ours compared with the others, least to most over all runs."""
     lines = []
     for load, (what, peers) in SUMMARY.items():
-        shares = [f"{span(streams, load, peer)} of {title(peer)}" for peer in peers if span(streams, load, peer)]
+        shares = [
+            f"{span(streams, load, peer)} of {title(peer)}"
+            for peer in peers
+            if span(streams, load, peer)
+        ]
         if shares:
             lines.append(f"- CPU of **{what}**: {', '.join(shares)}.\n")
     beside_java = []
@@ -111,7 +125,9 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
 def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
     """Our CPU divided by a peer's in a load, least to most over all runs; empty if no run has both."""
     both = [run["loads"][load]["systems"] for run in streams if load in run["loads"]]
-    return least_to_most([one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one])
+    return least_to_most(
+        [one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one]
+    )
 
 
 def least_to_most(ratios: list[float]) -> str:
@@ -129,13 +145,20 @@ def charts(streams: list[dict[str, Any]]) -> list[str]:
         runs = [(run, one) for run, one in runs if "ours" in one["systems"]]
         if runs:
             run, one = max(runs, key=lambda pair: len(pair[1]["systems"]))
-            parts.append(chart(f"{load}: {one['title']}, {size_of(one)} rows, Spark {spark_of(run)}", one["systems"]))
+            parts.append(
+                chart(
+                    f"{load}: {one['title']}, {size_of(one)} rows, Spark {spark_of(run)}",
+                    one["systems"],
+                )
+            )
     return parts
 
 
 def chart(heading: str, systems: dict[str, Any]) -> str:
     """A bar for each system that writes, sorted by CPU."""
-    shares = {name: one["cpu"] / systems["ours"]["cpu"] for name, one in systems.items() if name != "noop"}
+    shares = {
+        name: one["cpu"] / systems["ours"]["cpu"] for name, one in systems.items() if name != "noop"
+    }
     lines = [f"{heading}; CPU, ours = 1.0", ""]
     for name, share in sorted(shares.items(), key=lambda item: item[1]):
         bar = "█" * max(1, round(BAR * share / max(shares.values())))
@@ -151,7 +174,9 @@ def conditions(found: list[dict[str, Any]]) -> str:
     lines = []
     for one in found:
         machine = one["machine"]
-        line = f"{machine['cores']} cores, {machine['memory_gib']} GiB of memory, {machine['system']}"
+        line = (
+            f"{machine['cores']} cores, {machine['memory_gib']} GiB of memory, {machine['system']}"
+        )
         lines += [line] if line not in lines else []
     versions: dict[str, set[str]] = {}
     for one in found:
@@ -202,7 +227,9 @@ def judged_values(row: dict[str, Any]) -> list[float]:
     values = row["systems"]["ours"]
     if not isinstance(values, dict):
         return [values]
-    return [value for name, value in values.items() if name.startswith("p50 of")] or [*values.values()][:1]
+    return [value for name, value in values.items() if name.startswith("p50 of")] or [
+        *values.values()
+    ][:1]
 
 
 def met(value: bool | None) -> str:
@@ -259,12 +286,23 @@ def cost_table(load: dict[str, Any]) -> str:
             line += [over, f"{one['first']:.0f}", f"{one['last']:.0f}"]
         lines.append(line)
     dropped = len(next(iter(load["all_rounds"].values()), [])) - load["rounds"]
-    return table(heads, lines) + f"\nRounds: {load['rounds']}, after {dropped} that were dropped; medians.\n"
+    return (
+        table(heads, lines)
+        + f"\nRounds: {load['rounds']}, after {dropped} that were dropped; medians.\n"
+    )
 
 
 def files_table(load: dict[str, Any]) -> str:
     """The table of files and memory."""
-    heads = ["", "files a batch", "KB a file", "MB in all", "peak MiB, driver", "JVM", "Python workers"]
+    heads = [
+        "",
+        "files a batch",
+        "KB a file",
+        "MB in all",
+        "peak MiB, driver",
+        "JVM",
+        "Python workers",
+    ]
     lines = []
     for name, one in load["systems"].items():
         size = f"{one['bytes'] / one['files'] / 1e3:,.0f}" if one["files"] else ""
@@ -281,7 +319,15 @@ def cold_part(load: dict[str, Any]) -> str:
     lines = []
     for name, one in load["systems"].items():
         over = "" if noop is None else f"{one['first_s'] - noop['first_s']:+.2f}"
-        lines.append([title(name), f"{one['session_s']:.1f}", f"{one['first_s']:.2f}", over, f"{one['cpu']:.1f}"])
+        lines.append(
+            [
+                title(name),
+                f"{one['session_s']:.1f}",
+                f"{one['first_s']:.2f}",
+                over,
+                f"{one['cpu']:.1f}",
+            ]
+        )
     heads = ["", "session up, s", "start to first commit, s", "over noop", "CPU s of that"]
     about = f"### Start-up: {load['title']}, {load['rows_per_batch']:,} rows\n\n"
     return about + table(heads, lines) + f"\nNew processes each: {load['rounds']}; medians.\n"
@@ -307,7 +353,9 @@ def rows_part(one: dict[str, Any]) -> str:
                 {
                     "name": name,
                     "unit": row["unit"],
-                    "systems": {system: values.get(name) for system, values in row["systems"].items()},
+                    "systems": {
+                        system: values.get(name) for system, values in row["systems"].items()
+                    },
                 }
                 for name in names
             ]
@@ -362,14 +410,24 @@ def title(name: str) -> str:
 
 def ratio(ours: dict[str, Any] | None, one: dict[str, Any], figure: str) -> str:
     """Our figure divided by another system's."""
-    return "" if ours is None or one is ours or not one[figure] else f"{ours[figure] / one[figure]:.2f}"
+    return (
+        ""
+        if ours is None or one is ours or not one[figure]
+        else f"{ours[figure] / one[figure]:.2f}"
+    )
 
 
 def number(value: float | None) -> str:
     """The number with a sensible number of digits."""
     if value is None:
         return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+    )
 
 
 def table(heads: list[str], lines: list[list[str]]) -> str:

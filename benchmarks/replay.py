@@ -53,7 +53,9 @@ class KillAtLast:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -66,7 +68,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-replay-", ignore_cleanup_errors=True) as folder:
         load = replace(LOADS["L1"], batches=_LAST + 1, warm_up=0, rows_per_batch=given.rows)
         source = make_data(load, Path(folder) / "data")
-        (Path(folder) / "order.json").write_text(json.dumps({"load": load.as_json(), "source": str(source)}))
+        (Path(folder) / "order.json").write_text(
+            json.dumps({"load": load.as_json(), "source": str(source)})
+        )
         print("running a stream until it is killed", flush=True)
         done = in_process(given, "kill", folder)
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
@@ -76,7 +80,9 @@ def main() -> None:
         show(json.loads(done.stdout.splitlines()[-1]), given)
 
 
-def in_process(given: argparse.Namespace, what: str, folder: str) -> subprocess.CompletedProcess[str]:
+def in_process(
+    given: argparse.Namespace, what: str, folder: str
+) -> subprocess.CompletedProcess[str]:
     """Runs this script as a child that leads a session, and ends all processes left in the session."""
     command = [sys.executable, __file__, "--rows", str(given.rows), "--rounds", str(given.rounds)]
     environment = {
@@ -110,10 +116,16 @@ def child(given: argparse.Namespace, what: str, text: str) -> None:
 
     def stream(options: dict[str, str], observer: BatchObserver) -> dict[str, Any]:
         """Runs the query until all files are read."""
-        rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", load.files_per_batch).parquet(str(source))
+        rows = (
+            spark.readStream.schema(DDL)
+            .option("maxFilesPerTrigger", load.files_per_batch)
+            .parquet(str(source))
+        )
         sink = PaimonSink(str(system.location("t")), options=options, observer=observer)
         cpu = cpu_seconds(os.getsid(0))
-        query = sink.start(rows, checkpoint=str(folder / "checkpoint"), trigger={"availableNow": True})
+        query = sink.start(
+            rows, checkpoint=str(folder / "checkpoint"), trigger={"availableNow": True}
+        )
         query.awaitTermination()
         cpu = cpu_seconds(os.getsid(0)) - cpu
         table = PaimonTable.load(str(system.location("t")))
@@ -166,7 +178,9 @@ def show(found: dict[str, list[dict[str, Any]]], given: argparse.Namespace) -> N
     whole, reused, again = (middle(how, "ms") for how in ("whole", "reused", "again"))
     print(f"\na batch of {given.rows:,} rows, medians of {given.rounds}")
     print(f"{'run for the first time, ms':<40}{whole:>8,.0f}")
-    print(f"{'run again, files reused, ms':<40}{reused:>8,.0f}{middle('reused', 'cpu'):>8.2f} CPU s")
+    print(
+        f"{'run again, files reused, ms':<40}{reused:>8,.0f}{middle('reused', 'cpu'):>8.2f} CPU s"
+    )
     print(f"{'run again, written again, ms':<40}{again:>8,.0f}{middle('again', 'cpu'):>8.2f} CPU s")
     print(f"{'reused / written again':<40}{reused / again:>8.2f}")
     if given.json is None:

@@ -27,7 +27,9 @@ class Bucket:
     """The files below a folder, under their paths."""
 
     def __init__(self, folder: Path) -> None:
-        self.files = {one.relative_to(folder).as_posix(): one for one in folder.rglob("*") if one.is_file()}
+        self.files = {
+            one.relative_to(folder).as_posix(): one for one in folder.rglob("*") if one.is_file()
+        }
         self.keys = sorted(self.files)
         self.items = {key: self._item(key) for key in self.keys}
 
@@ -42,11 +44,17 @@ class Bucket:
         at = max(bisect_left(self.keys, prefix), bisect_right(self.keys, after))
         parts: list[str] = []
         last = ""
-        while at < len(self.keys) and len(parts) < _MOST and (key := self.keys[at]).startswith(prefix):
-            folder, found, _ = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        while (
+            at < len(self.keys) and len(parts) < _MOST and (key := self.keys[at]).startswith(prefix)
+        ):
+            folder, found, _ = (
+                key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+            )
             if found:
                 last = f"{prefix}{folder}{delimiter}\U0010ffff"
-                parts.append(f"<CommonPrefixes><Prefix>{escape(prefix + folder + delimiter)}</Prefix></CommonPrefixes>")
+                parts.append(
+                    f"<CommonPrefixes><Prefix>{escape(prefix + folder + delimiter)}</Prefix></CommonPrefixes>"
+                )
                 at = bisect_right(self.keys, last)
             else:
                 last, at = key, at + 1
@@ -61,7 +69,9 @@ class Bucket:
         return text.encode()
 
 
-async def answer(bucket: Bucket, delay: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def answer(
+    bucket: Bucket, delay: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Answers the requests of one connection."""
     while head := await reader.readuntil(b"\r\n\r\n"):
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
@@ -70,7 +80,10 @@ async def answer(bucket: Bucket, delay: float, reader: asyncio.StreamReader, wri
         key = unquote(where.path).removeprefix("/bucket").lstrip("/")
         stamp = ""
         if not key:
-            status, body = 200, bucket.page({name: found[0] for name, found in parse_qs(where.query).items()})
+            status, body = (
+                200,
+                bucket.page({name: found[0] for name, found in parse_qs(where.query).items()}),
+            )
         elif key in bucket.files:
             status, body = 200, bucket.files[key].read_bytes()
             stamp = f"{datetime.fromtimestamp(bucket.files[key].stat().st_mtime, timezone.utc):%a, %d %b %Y %T} GMT"

@@ -65,9 +65,15 @@ for line in sys.stdin:
 
 def peers(place: Any) -> None:
     """A small batch by each system, in turns."""
-    print(f"\npeers: {place.batches} batches of one file of {ROWS} rows, ms; x is the ratio to new_commit")
-    print(f"{'':<17}{'no delay':^15} {f'{place.delay * 1000:.0f} ms a request':^20}{'commit alone':^17}")
-    print(f"{'':<17}{'min':>5}{'p50':>5}{'max':>5} {'min':>5}{'p50':>5}{'max':>5}{'x':>5}{'p50':>11}{'x':>5}")
+    print(
+        f"\npeers: {place.batches} batches of one file of {ROWS} rows, ms; x is the ratio to new_commit"
+    )
+    print(
+        f"{'':<17}{'no delay':^15} {f'{place.delay * 1000:.0f} ms a request':^20}{'commit alone':^17}"
+    )
+    print(
+        f"{'':<17}{'min':>5}{'p50':>5}{'max':>5} {'min':>5}{'p50':>5}{'max':>5}{'x':>5}{'p50':>11}{'x':>5}"
+    )
     with _systems(place) as systems:
         took: dict[str, dict[float, list[Any]]] = {name: {} for name in systems}
         for number in range(WARM):
@@ -88,12 +94,20 @@ def peers(place: Any) -> None:
 def _show(place: Any, name: str, plain: list[Any], slow: list[Any], ours: list[Any]) -> None:
     quick, whole, alone = _spread(plain, 0), _spread(slow, 0), _spread(slow, 1)
     ratios = whole[1] / _spread(ours, 0)[1], alone[1] / _spread(ours, 1)[1]
-    kinds = dict(sorted(sorted((one[2] for one in slow), key=Counter.total)[len(slow) // 2].items()))
-    quick_text, whole_text = ("".join(f"{one * 1000:>5.0f}" for one in some) for some in (quick, whole))
-    print(f"{name:<17}{quick_text} {whole_text}{ratios[0]:>5.1f}{alone[1] * 1000:>11.0f}{ratios[1]:>5.1f}")
+    kinds = dict(
+        sorted(sorted((one[2] for one in slow), key=Counter.total)[len(slow) // 2].items())
+    )
+    quick_text, whole_text = (
+        "".join(f"{one * 1000:>5.0f}" for one in some) for some in (quick, whole)
+    )
+    print(
+        f"{name:<17}{quick_text} {whole_text}{ratios[0]:>5.1f}{alone[1] * 1000:>11.0f}{ratios[1]:>5.1f}"
+    )
     print(f"  {sum(kinds.values())} requests: {kinds}", flush=True)
     keys = ("no delay", "delayed", "commit alone", "ratios", "requests")
-    place.figures[f"peers: {name}"] = dict(zip(keys, (quick, whole, alone, ratios, kinds), strict=True))
+    place.figures[f"peers: {name}"] = dict(
+        zip(keys, (quick, whole, alone, ratios, kinds), strict=True)
+    )
 
 
 def _spread(batches: list[Any], which: int) -> tuple[float, float, float]:
@@ -109,7 +123,12 @@ def _systems(place: Any) -> Iterator[dict[str, Run]]:
 
     given = place.server.options(place.proxy)
     mine = {"warehouse": "s3://bucket/wh", "s3.region": "us-east-1", **given}
-    command = [PYPAIMON, "-c", CHILD, json.dumps([mine, f"db.{_table(place)[0].rsplit('/', 1)[1]}", ROWS])]
+    command = [
+        PYPAIMON,
+        "-c",
+        CHILD,
+        json.dumps([mine, f"db.{_table(place)[0].rsplit('/', 1)[1]}", ROWS]),
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with (
         java_paimon.JavaPaimonOnS3(given, quick_start=False) as java,
@@ -118,7 +137,9 @@ def _systems(place: Any) -> Iterator[dict[str, Run]]:
         mine_too = _table(place)[1]
         yield {
             "ours, stream": _stream(_table(place)[1]),
-            "ours, new_commit": partial(_timed, partial(_file, mine_too), mine_too.new_commit("bench").commit),
+            "ours, new_commit": partial(
+                _timed, partial(_file, mine_too), mine_too.new_commit("bench").commit
+            ),
             "pypaimon 2.1": partial(_other, child),
             f"Java {java_paimon.PAIMON_VERSION}": _java(java, _table(place)[0]),
         }
@@ -136,7 +157,9 @@ def _table(place: Any) -> tuple[str, PaimonTable]:
     return location, PaimonTable.create(location, schema=columns, storage_options=options)
 
 
-def _timed(write: Callable[[int], Any], commit: Callable[[int, Any], Any], number: int) -> tuple[float, float]:
+def _timed(
+    write: Callable[[int], Any], commit: Callable[[int, Any], Any], number: int
+) -> tuple[float, float]:
     began = time.perf_counter()
     messages = write(number)
     written = time.perf_counter()
@@ -148,11 +171,15 @@ def _timed(write: Callable[[int], Any], commit: Callable[[int, Any], Any], numbe
 def _file(table: PaimonTable, _number: int) -> Any:
     inner = table._table
     spec = WriteSpec(storage=inner.storage, schema=inner.schema, options=inner.options)
-    return write_task(spec, pa.table({"id": range(ROWS), "name": ["x" * 20] * ROWS}).to_batches()).messages
+    return write_task(
+        spec, pa.table({"id": range(ROWS), "name": ["x" * 20] * ROWS}).to_batches()
+    ).messages
 
 
 def _stream(table: PaimonTable) -> Run:
-    identity = WriterIdentity(user="bench", query_id="q", run_id="r", checkpoint="/ck", token="sink")
+    identity = WriterIdentity(
+        user="bench", query_id="q", run_id="r", checkpoint="/ck", token="sink"
+    )
     writer = StreamWriter(storage=table._table.storage, identity=identity, options={})
 
     def commit(number: int, messages: Any) -> None:
@@ -167,7 +194,10 @@ def _stream(table: PaimonTable) -> Run:
 def _java(java: Any, location: str) -> Run:
     table = java.table(location)
     rows, type_ = json.dumps([[one, "x" * 20] for one in range(ROWS)]), table.rowType()
-    writer, committer = table.newWrite("bench").withIOManager(java._io_manager()), table.newCommit("bench")
+    writer, committer = (
+        table.newWrite("bench").withIOManager(java._io_manager()),
+        table.newCommit("bench"),
+    )
 
     def write(number: int) -> Any:
         java._bridge.writeRows(writer, type_, rows, None)

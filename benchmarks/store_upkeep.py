@@ -36,7 +36,10 @@ from paimon_stream.storage.uri import open_storage
 Location: TypeAlias = "tuple[str, dict[str, str]]"
 """A table's location, and its storage options."""
 CALLS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "expire": ("expire_snapshots", {"retain_max": 1, "retain_min": 1, "older_than": "1 ms", "max_deletes": 10**6}),
+    "expire": (
+        "expire_snapshots",
+        {"retain_max": 1, "retain_min": 1, "older_than": "1 ms", "max_deletes": 10**6},
+    ),
     "list orphans": ("remove_orphan_files", {"older_than": "1 h"}),
     "verify": ("verify", {"sample": 0}),
     "to_arrow": ("to_arrow", {}),
@@ -75,9 +78,13 @@ class OneByOne:
 def upkeep(place: Any) -> None:
     """Expiry, orphans, verification, reading and bulk deletion."""
     millis = f"{place.delay * 1000:.0f} ms"
-    print(f"\nupkeep of {place.snapshots:,} snapshots, {place.files:,} files; seconds, at {millis} a request")
+    print(
+        f"\nupkeep of {place.snapshots:,} snapshots, {place.files:,} files; seconds, at {millis} a request"
+    )
     print(f"{'':<14} {'one by one':^19} {'now':^19}")
-    print(f"{'':<14} {'no delay':>9} {millis:>9} {'no delay':>9} {millis:>9} {'times':>6}  requests now")
+    print(
+        f"{'':<14} {'no delay':>9} {millis:>9} {'no delay':>9} {millis:>9} {'times':>6}  requests now"
+    )
     _expire(place, max(20, place.snapshots // 4))
     folder = _uploaded(place, lambda path: make_table(path, place.files, 0, place.snapshots))
     for name in ("list orphans", "verify"):
@@ -162,7 +169,9 @@ def _measure(place: Any, name: str, at: Location, delay: float, *, one_by_one: b
         with place.delayed(delay):
             command = [sys.executable, "-c", CHILD, json.dumps([location, options, method, given])]
             where = {**os.environ, "PYTHONPATH": str(place.before)}
-            done = subprocess.run(command, cwd=place.before, env=where, check=True, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=place.before, env=where, check=True, capture_output=True, text=True
+            )
         return float(done.stdout)
     table = PaimonTable.load(location, storage_options=options)
     if one_by_one:

@@ -140,8 +140,12 @@ class Stream:
     def start(self) -> None:
         """Begins a new run."""
         self.runs += 1
-        identity = WriterIdentity(user="bench", query_id="q", run_id=f"run-{self.runs}", checkpoint="/ck", token="sink")
-        self.writer = StreamWriter(storage=self.storage, identity=identity, options=dict(self.options))
+        identity = WriterIdentity(
+            user="bench", query_id="q", run_id=f"run-{self.runs}", checkpoint="/ck", token="sink"
+        )
+        self.writer = StreamWriter(
+            storage=self.storage, identity=identity, options=dict(self.options)
+        )
 
     def batch(self, files: int, *, written: bool) -> float:
         """Runs one batch. Returns its seconds. `written`: the driver writes the data files within them;
@@ -172,8 +176,12 @@ class Stream:
 
 def commit(place: Place) -> None:
     """A steady batch of a running stream, and the first one of a run."""
-    print(f"\ncommit: p50 of {place.batches} batches; goal: 4 delays + the time without delay + 30 ms")
-    print(f"{'stream':<34} {'no delay':>9} {'delayed':>9} {'goal':>9} {'trips':>6} {'requests':>9}  by kind")
+    print(
+        f"\ncommit: p50 of {place.batches} batches; goal: 4 delays + the time without delay + 30 ms"
+    )
+    print(
+        f"{'stream':<34} {'no delay':>9} {'delayed':>9} {'goal':>9} {'trips':>6} {'requests':>9}  by kind"
+    )
     journal_off = {"paimon-stream.journal": "false"}
     cases: tuple[tuple[str, bool, Mapping[str, str], int, bool], ...] = (
         ("append, 1 file by the driver", False, {}, 1, True),
@@ -201,7 +209,9 @@ def commit(place: Place) -> None:
             _show(place, name, 0.0, slow, 0.0, _trips(stream.storage) - before, 1)
 
 
-def _p50(place: Place, stream: Stream, delay: float, files: int, written: bool) -> tuple[float, int]:
+def _p50(
+    place: Place, stream: Stream, delay: float, files: int, written: bool
+) -> tuple[float, int]:
     """The median seconds of a batch, and the trips of the last one. The requests are left in the figures."""
     with place.delayed(delay):
         spent = []
@@ -217,31 +227,51 @@ def _trips(storage: Storage) -> int:
     return 0 if tally is None else tally.trip()
 
 
-def _show(place: Place, name: str, plain: float, slow: float, goal: float, trips: int, batches: int) -> None:
+def _show(
+    place: Place, name: str, plain: float, slow: float, goal: float, trips: int, batches: int
+) -> None:
     kinds = place.figures.pop("kinds", None) or place.kinds()
     each = {kind: round(count / batches, 1) for kind, count in sorted(kinds.items())}
-    times = " ".join(f"{seconds * 1000:>6.0f} ms" if seconds else f"{'–':>9}" for seconds in (plain, slow, goal))
+    times = " ".join(
+        f"{seconds * 1000:>6.0f} ms" if seconds else f"{'–':>9}" for seconds in (plain, slow, goal)
+    )
     print(f"{name:<34} {times} {trips:>6} {sum(each.values()):>9.1f}  {each}", flush=True)
-    place.figures[name] = {"plain": plain, "delayed": slow, "goal": goal, "trips": trips, "requests": each}
+    place.figures[name] = {
+        "plain": plain,
+        "delayed": slow,
+        "goal": goal,
+        "trips": trips,
+        "requests": each,
+    }
 
 
-SECTIONS: Mapping[str, Callable[[Place], None]] = MappingProxyType({"commit": commit, "peers": peers, "upkeep": upkeep})
+SECTIONS: Mapping[str, Callable[[Place], None]] = MappingProxyType(
+    {"commit": commit, "peers": peers, "upkeep": upkeep}
+)
 
 
 def main() -> None:
     """Runs the sections."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--only", choices=sorted(SECTIONS))
-    parser.add_argument("--delay", type=float, default=0.025, help="seconds that each request takes longer")
+    parser.add_argument(
+        "--delay", type=float, default=0.025, help="seconds that each request takes longer"
+    )
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--snapshots", type=int, default=1000)
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--before", type=Path, help="an older checkout to compare upkeep with")
-    parser.add_argument("--endpoint", help="a server that runs already, with moto's keys and bucket")
+    parser.add_argument(
+        "--endpoint", help="a server that runs already, with moto's keys and bucket"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        server = StoreServer("s3", Running(given.endpoint) if given.endpoint else s3_moto.start(Path(folder)))
+        server = StoreServer(
+            "s3", Running(given.endpoint) if given.endpoint else s3_moto.start(Path(folder))
+        )
         try:
             with Proxy(server.server.port, Path(folder)) as proxy:
                 sizes = (given.snapshots, given.files, given.before)

@@ -62,25 +62,35 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The arguments of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--loads", default=",".join([*LOADS, COLD.name]))
     parser.add_argument("--systems", default="noop,parquet,ours", help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds (5)")
     parser.add_argument("--dropped", type=int, default=2, help="dropped rounds before them (2)")
     parser.add_argument("--starts", type=int, default=3, help="rounds of the load `cold` (3)")
-    parser.add_argument("--batches", type=int, help="number of batches for the rows of L1–L3, such as 50")
+    parser.add_argument(
+        "--batches", type=int, help="number of batches for the rows of L1–L3, such as 50"
+    )
     parser.add_argument("--rows", type=int, help="rows of a whole stream, for every load")
     parser.add_argument("--large", action="store_true", help="L4 with 10 × 1,000,000 rows")
-    parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
+    parser.add_argument(
+        "--spark-python", default=sys.executable, help="the interpreter of the systems"
+    )
     parser.add_argument("--python", action="append", default=[], metavar="SYSTEM=INTERPRETER")
     parser.add_argument("--memory", default="2g", help="heap of each JVM (2g)")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a stream may take (300)")
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds that a stream may take (300)"
+    )
     parser.add_argument("--no-java", action="store_true", help="do not have Java count our tables")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes")
     given = parser.parse_args()
     for name in given.loads.split(","):
         if name not in LOADS and name != COLD.name:
-            parser.error(f"There is no load {name}. The loads are {', '.join(LOADS)} and {COLD.name}.")
+            parser.error(
+                f"There is no load {name}. The loads are {', '.join(LOADS)} and {COLD.name}."
+            )
     for name in given.systems.split(","):
         if name.partition("@")[0].split("+")[0] not in SYSTEMS:
             parser.error(f"There is no system {name}. The systems are {', '.join(SYSTEMS)}.")

@@ -51,12 +51,18 @@ Parts = dict[str, float]
 
 def main() -> None:
     """Measures, prints the chart, and writes the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--load", default="L1", choices=LOADS)
     parser.add_argument("--systems", default="noop,parquet,ours")
-    parser.add_argument("--dropped", type=int, default=4, help="dropped streams of each system before (4)")
+    parser.add_argument(
+        "--dropped", type=int, default=4, help="dropped streams of each system before (4)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="measured streams (3)")
-    parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
+    parser.add_argument(
+        "--spark-python", default=sys.executable, help="the interpreter of the systems"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -78,7 +84,9 @@ def main() -> None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rounds: int) -> dict[str, Any]:
+def measured(
+    load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rounds: int
+) -> dict[str, Any]:
     """Runs all rounds. Returns the medians of the parts for each system."""
     source = make_data(load, folder / "data")
     taken: dict[str, list[Parts]] = {name: [] for name in peers}
@@ -97,7 +105,8 @@ def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rou
         "title": f"{load.name}: {load.title}; {load.all_rows:,} rows in {load.all_batches} batches, Spark "
         f"{spark}; CPU seconds of a stream after {dropped} others, medians of {rounds}",
         "systems": {
-            name: {part: statistics.median(one[part] for one in all_) for part in PARTS} for name, all_ in taken.items()
+            name: {part: statistics.median(one[part] for one in all_) for part in PARTS}
+            for name, all_ in taken.items()
         },
     }
 

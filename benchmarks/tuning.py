@@ -94,17 +94,31 @@ class Streams:
         from peers.child import run
 
         source, made, name = self._prepared(system, load)
-        order = {"table": name, "source": str(source), "checkpoint": str(self.folder / "checkpoint")}
+        order = {
+            "table": name,
+            "source": str(source),
+            "checkpoint": str(self.folder / "checkpoint"),
+        }
         found = run(self.spark, made, load, order)
-        assert found["rows"] == load.all_rows, f"the stream read {found['rows']} rows, not {load.all_rows}"
+        assert found["rows"] == load.all_rows, (
+            f"the stream read {found['rows']} rows, not {load.all_rows}"
+        )
         million = 1e6 / load.rows
-        figures = {"cpu": found["cpu"] * million, "wall": found["wall"] * million, "rows": load.rows}
+        figures = {
+            "cpu": found["cpu"] * million,
+            "wall": found["wall"] * million,
+            "rows": load.rows,
+        }
         figures["p50"] = statistics.median(found["batch_ms"])
         if system != "noop":
             table = PaimonTable.load(str(made.location(name)))
             assert sums_of(table.to_arrow(columns=["id", "quantity", "amount"])) == expected(source)
             figures |= _files_of(table, load.warm_up)
-            figures |= {f"read_{name}": value for name, value in alone(read, table.location).items()} if merged else {}
+            figures |= (
+                {f"read_{name}": value for name, value in alone(read, table.location).items()}
+                if merged
+                else {}
+            )
         return figures
 
     def _prepared(self, system: str, load: Load) -> tuple[Path, System, str]:
@@ -112,7 +126,9 @@ class Streams:
         for place in ("warehouse", "checkpoint"):
             shutil.rmtree(self.folder / place, ignore_errors=True)
         self.number += 1
-        self.spark.conf.set("spark.sql.files.minPartitionNum", load.files_per_batch)  # one partition for each file
+        self.spark.conf.set(
+            "spark.sql.files.minPartitionNum", load.files_per_batch
+        )  # one partition for each file
         source = make_data(load, self.folder / "data")
         return source, make_system(system, self.folder / "warehouse"), f"t{self.number}"
 
@@ -124,14 +140,24 @@ class Streams:
 
         def note(stream: int, report: Any) -> None:
             with lock:
-                seen.append((time.perf_counter(), stream, report.attempts, cpu_seconds(os.getsid(0))))
+                seen.append(
+                    (time.perf_counter(), stream, report.attempts, cpu_seconds(os.getsid(0)))
+                )
 
         queries = []
         for stream in range(count):
-            rows = self.spark.readStream.schema(DDL).option("maxFilesPerTrigger", load.files_per_batch)
-            sink = PaimonSink(location, options={_SMALL: small_batch}, on_commit=partial(note, stream))
+            rows = self.spark.readStream.schema(DDL).option(
+                "maxFilesPerTrigger", load.files_per_batch
+            )
+            sink = PaimonSink(
+                location, options={_SMALL: small_batch}, on_commit=partial(note, stream)
+            )
             checkpoint = str(self.folder / "checkpoint" / str(stream))
-            queries.append(sink.start(rows.parquet(str(source)), checkpoint=checkpoint, trigger={"availableNow": True}))
+            queries.append(
+                sink.start(
+                    rows.parquet(str(source)), checkpoint=checkpoint, trigger={"availableNow": True}
+                )
+            )
         for query in queries:
             query.awaitTermination()
         assert PaimonTable.load(location).to_arrow(columns=["id"]).num_rows == count * load.all_rows
@@ -140,20 +166,29 @@ class Streams:
         last = min(some[-1] for some in of_each)
         between = sorted(one for one in seen if first < one <= last)
         used = [one[3] for one in sorted(seen) if first <= one <= last]
-        batches = [one["durationMs"] for query in queries for one in query.recentProgress[load.warm_up :]]
+        batches = [
+            one["durationMs"] for query in queries for one in query.recentProgress[load.warm_up :]
+        ]
         return {
             "commits_a_second": len(between) / (last[0] - first[0]),
             "attempts": statistics.mean(one[2] for one in between),
             "most_attempts": max(one[2] for one in between),
             # Spark may end an idle worker, whose seconds are then missing.
-            "batch_cpu": sum(max(0.0, now - before) for before, now in pairwise(used)) / len(between),
-            "p50": statistics.median(one["triggerExecution"] for one in batches if "addBatch" in one),
+            "batch_cpu": sum(max(0.0, now - before) for before, now in pairwise(used))
+            / len(between),
+            "p50": statistics.median(
+                one["triggerExecution"] for one in batches if "addBatch" in one
+            ),
         }
 
 
 def _files_of(table: PaimonTable, warm_up: int) -> Figures:
     """The files that a batch added, and those that are there in the end. A run is a file of level 0, or a level."""
-    batches = [one.batch for one in table.history() if one.kind == "APPEND" and (one.identifier or 0) >= warm_up]
+    batches = [
+        one.batch
+        for one in table.history()
+        if one.kind == "APPEND" and (one.identifier or 0) >= warm_up
+    ]
     files, size = sum(one.files or 0 for one in batches), sum(one.bytes or 0 for one in batches)
     runs: dict[int, set[object]] = {}
     for file in table.files():
@@ -175,7 +210,9 @@ def alone(function: Callable[..., Figures], *arguments: Any) -> Figures:
 
 def _peak() -> float:
     """The peak of this process's memory in MiB."""
-    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM"))
+    line = next(
+        one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -188,7 +225,9 @@ def write(location: str, target: str, rows: int, commits: int) -> Figures:
     batches: Iterator[pa.RecordBatch] = iter(source)
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(commits):
-        table.append(pa.RecordBatchReader.from_batches(schema, islice(batches, rows // commits // size)))
+        table.append(
+            pa.RecordBatchReader.from_batches(schema, islice(batches, rows // commits // size))
+        )
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     files = [file.file_size for file in table.files()]
     mean = sum(files) / len(files) / 1e6
@@ -242,44 +281,78 @@ def cases_of(part: str, streams: Streams, *, small: bool) -> list[Case]:
         found: list[Case] = []
         for rows, warm_up, batches in _TRIGGER:
             load = replace(
-                _STREAM, rows_per_batch=max(200, rows // cut), warm_up=warm_up, batches=max(2, batches // cut)
+                _STREAM,
+                rows_per_batch=max(200, rows // cut),
+                warm_up=warm_up,
+                batches=max(2, batches // cut),
             )
             keyed = replace(load, keyed=True, buckets=4, compacted=True)
-            of_each = {"append": ("ours", load), "primary key": ("ours", keyed), "noop": ("noop", load)}
-            found += [({"table": kind, "rows": rows}, partial(run, *some)) for kind, some in of_each.items()]
+            of_each = {
+                "append": ("ours", load),
+                "primary key": ("ours", keyed),
+                "noop": ("noop", load),
+            }
+            found += [
+                ({"table": kind, "rows": rows}, partial(run, *some))
+                for kind, some in of_each.items()
+            ]
         return found
     if part == "files":
         rows = 8_000_000 // cut
         of_target = [
-            ({"written": one, "commits": 1}, partial(of_files, streams.folder, one, rows, 1)) for one in _TARGETS
+            ({"written": one, "commits": 1}, partial(of_files, streams.folder, one, rows, 1))
+            for one in _TARGETS
         ]
         many = 400 // cut
         return [
             *of_target,
-            ({"written": "256 mb", "commits": many}, partial(of_files, streams.folder, "256 mb", rows, many)),
+            (
+                {"written": "256 mb", "commits": many},
+                partial(of_files, streams.folder, "256 mb", rows, many),
+            ),
         ]
     if part == "buckets":
-        load = replace(_STREAM, rows_per_batch=100_000 // cut, batches=8, keyed=True, compacted=True)
+        load = replace(
+            _STREAM, rows_per_batch=100_000 // cut, batches=8, keyed=True, compacted=True
+        )
         tables = [(count or "dynamic", replace(load, buckets=count)) for count in _BUCKETS]
         return [({"buckets": name}, partial(run, "ours", one, merged=True)) for name, one in tables]
     if part == "parallelism":
         load = replace(_STREAM, rows_per_batch=192_000 // cut, batches=6)
-        keyed = replace(load, rows_per_batch=384_000 // cut, batches=2, warm_up=1, keyed=True, compacted=True)
+        keyed = replace(
+            load, rows_per_batch=384_000 // cut, batches=2, warm_up=1, keyed=True, compacted=True
+        )
         gathered = "ours+paimon-stream.shuffle=bucket"
         kinds = [
             ("append", "ours", load, _PARTITIONS),
-            *((f"{n} buckets", gathered, replace(keyed, buckets=n), _KEYED_PARTITIONS) for n in _KEYED_BUCKETS),
-            (_UNSHUFFLED, "ours+paimon-stream.shuffle=none", replace(keyed, buckets=8), _KEYED_PARTITIONS),
+            *(
+                (f"{n} buckets", gathered, replace(keyed, buckets=n), _KEYED_PARTITIONS)
+                for n in _KEYED_BUCKETS
+            ),
+            (
+                _UNSHUFFLED,
+                "ours+paimon-stream.shuffle=none",
+                replace(keyed, buckets=8),
+                _KEYED_PARTITIONS,
+            ),
         ]
         return [
-            ({"table": kind, "partitions": count}, partial(run, system, replace(one, files_per_batch=count)))
+            (
+                {"table": kind, "partitions": count},
+                partial(run, system, replace(one, files_per_batch=count)),
+            )
             for kind, system, one, counts in kinds
             for count in counts
         ]
-    load = replace(_STREAM, rows_per_batch=1_000 // min(cut, 5), batches=20 // min(cut, 5), warm_up=4)
+    load = replace(
+        _STREAM, rows_per_batch=1_000 // min(cut, 5), batches=20 // min(cut, 5), warm_up=4
+    )
     written_by = {"auto": "the driver", "off": "tasks"}
     return [
-        ({"streams": count, "written by": written_by[how]}, partial(streams.together, count, how, load))
+        (
+            {"streams": count, "written by": written_by[how]},
+            partial(streams.together, count, how, load),
+        )
         for count, how in _STREAMS
     ]
 
@@ -310,8 +383,26 @@ _TITLES = {
 
 _SHOWN = {
     "trigger": ("cpu", "p50", "files_a_batch", "kb_a_file"),
-    "files": ("write_cpu", "memory", "files", "mb_a_file", "read_cpu", "read_wall", "filter_cpu", "filter_wall"),
-    "buckets": ("cpu", "p50", "files_a_batch", "kb_a_file", "files", "runs", "read_cpu", "read_wall"),
+    "files": (
+        "write_cpu",
+        "memory",
+        "files",
+        "mb_a_file",
+        "read_cpu",
+        "read_wall",
+        "filter_cpu",
+        "filter_wall",
+    ),
+    "buckets": (
+        "cpu",
+        "p50",
+        "files_a_batch",
+        "kb_a_file",
+        "files",
+        "runs",
+        "read_cpu",
+        "read_wall",
+    ),
     "parallelism": ("cpu", "wall", "files_a_batch", "kb_a_file"),
     "streams": ("commits_a_second", "batch_cpu", "p50", "attempts", "most_attempts"),
 }
@@ -325,7 +416,9 @@ def middle(case: dict[str, Any], name: str) -> float | None:
         return None
     if name.endswith(("wall", "p50")):
         return min(values)
-    return max(values) if name in ("commits_a_second", "most_attempts") else statistics.median(values)
+    return (
+        max(values) if name in ("commits_a_second", "most_attempts") else statistics.median(values)
+    )
 
 
 def table_of(part: str, cases: list[dict[str, Any]]) -> str:
@@ -351,7 +444,9 @@ def draw(source: str, folder: str) -> None:
     import matplotlib
     import matplotlib.pyplot as plt
 
-    matplotlib.rcParams.update({"svg.hashsalt": "tuning", "svg.fonttype": "none", "font.family": "sans-serif"})
+    matplotlib.rcParams.update(
+        {"svg.hashsalt": "tuning", "svg.fonttype": "none", "font.family": "sans-serif"}
+    )
     matplotlib.rcParams.update(
         {f"{name}color": _GREY for name in ("text.", "axes.label", "xtick.", "ytick.", "axes.edge")}
     )
@@ -378,22 +473,35 @@ def draw(source: str, folder: str) -> None:
             for axes in both:
                 axes.grid(axis="y", color=_GREY, alpha=0.25)
                 axes.set_axisbelow(True)
-            figure.savefig(Path(folder) / f"tuning-{part}.svg", metadata={"Date": None}, transparent=True)
+            figure.savefig(
+                Path(folder) / f"tuning-{part}.svg", metadata={"Date": None}, transparent=True
+            )
 
 
 def _draw_trigger(parts: dict[str, Any], left: Any, right: Any) -> None:
     rows = sorted({case["rows"] for case in parts["trigger"]})
-    for kind, colour, mark in (("append", _BLUE, "o"), ("primary key", _RED, "s"), ("noop", _GREY, "^")):
+    for kind, colour, mark in (
+        ("append", _BLUE, "o"),
+        ("primary key", _RED, "s"),
+        ("noop", _GREY, "^"),
+    ):
         cases = [case for case in parts["trigger"] if case["table"] == kind]
         for axes, name in ((left, "cpu"), (right, "kb_a_file")):
             values = [middle(case, name) for case in cases]
             if None not in values:
-                axes.plot([case["rows"] for case in cases], values, color=colour, marker=mark, label=kind)
+                axes.plot(
+                    [case["rows"] for case in cases], values, color=colour, marker=mark, label=kind
+                )
     for axes in (left, right):
         axes.set(xscale="log", yscale="log", xlabel="rows of a batch")
         axes.set_xticks(rows, [f"{one:,}" for one in rows])
         low, high = axes.get_ylim()
-        marks = [step * 10**power for power in range(6) for step in (1, 3) if low <= step * 10**power <= high]
+        marks = [
+            step * 10**power
+            for power in range(6)
+            for step in (1, 3)
+            if low <= step * 10**power <= high
+        ]
         axes.set_yticks(marks, [f"{one:,}" for one in marks])
         axes.minorticks_off()
     left.set_title("CPU seconds for a million rows")
@@ -403,7 +511,10 @@ def _draw_trigger(parts: dict[str, Any], left: Any, right: Any) -> None:
 
 def _draw_files(parts: dict[str, Any], left: Any, right: Any) -> None:
     cases = parts["files"]
-    names = [case["written"].upper() if case["commits"] == 1 else f"{case['commits']}\nbatches" for case in cases]
+    names = [
+        case["written"].upper() if case["commits"] == 1 else f"{case['commits']}\nbatches"
+        for case in cases
+    ]
     _bars(
         left,
         names,
@@ -428,7 +539,11 @@ def _draw_buckets(parts: dict[str, Any], left: Any, right: Any) -> None:
 
 
 def _draw_tasks(parts: dict[str, Any], left: Any, right: Any) -> None:
-    for kind, colour, mark in (("append", _BLUE, "o"), ("2 buckets", _RED, "s"), ("8 buckets", _GREY, "^")):
+    for kind, colour, mark in (
+        ("append", _BLUE, "o"),
+        ("2 buckets", _RED, "s"),
+        ("8 buckets", _GREY, "^"),
+    ):
         cases = [case for case in parts["parallelism"] if case["table"] == kind]
         left.plot(
             [case["partitions"] for case in cases],
@@ -438,12 +553,21 @@ def _draw_tasks(parts: dict[str, Any], left: Any, right: Any) -> None:
             label=kind,
         )
     ticks = [case["partitions"] for case in parts["parallelism"] if case["table"] == "append"]
-    left.set(xscale="log", ylim=(0, None), title="CPU seconds for a million rows", xlabel="partitions of the DataFrame")
+    left.set(
+        xscale="log",
+        ylim=(0, None),
+        title="CPU seconds for a million rows",
+        xlabel="partitions of the DataFrame",
+    )
     left.set_xticks(ticks, map(str, ticks))
     left.minorticks_off()
     left.legend(frameon=False)
     cases = [case for case in parts["streams"] if case["written by"] == "the driver"]
-    _bars(right, [str(case["streams"]) for case in cases], {"": [middle(case, "attempts") for case in cases]})
+    _bars(
+        right,
+        [str(case["streams"]) for case in cases],
+        {"": [middle(case, "attempts") for case in cases]},
+    )
     right.set(title="attempts of a commit", xlabel="streams into one table, at once")
 
 
@@ -454,7 +578,10 @@ def _bars(axes: Any, names: list[str], series: dict[str, list[Any]]) -> None:
         places = [place + (number - (len(series) - 1) / 2) * width for place in range(len(names))]
         drawn = axes.bar(places, values, width * 0.95, color=(_BLUE, _RED)[number], label=label)
         axes.bar_label(
-            drawn, [f"{value:.1f}" if value >= 2 else f"{value:.2f}" for value in values], padding=2, fontsize=9
+            drawn,
+            [f"{value:.1f}" if value >= 2 else f"{value:.2f}" for value in values],
+            padding=2,
+            fontsize=9,
         )
     axes.set_xticks(range(len(names)), names)
     axes.margins(y=0.15)
@@ -465,18 +592,34 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     streams = Streams(folder)
     names = given.parts.split(",")
     cases = {part: cases_of(part, streams, small=given.small) for part in names}
-    parts: dict[str, Any] = json.loads(given.out.read_text())["parts"] if given.out and given.out.exists() else {}
+    parts: dict[str, Any] = (
+        json.loads(given.out.read_text())["parts"] if given.out and given.out.exists() else {}
+    )
     for part in names:
         parts.setdefault(part, [{**what, "rounds": []} for what, _ in cases[part]])
-    streams.warm(replace(_STREAM, rows_per_batch=2_000 if given.small else 50_000, batches=2 if given.small else 8))
+    streams.warm(
+        replace(
+            _STREAM,
+            rows_per_batch=2_000 if given.small else 50_000,
+            batches=2 if given.small else 8,
+        )
+    )
     for turn in range(given.rounds):
         for part in names:
             began = time.monotonic()
             one_round(part, cases[part], parts[part], turn)
-            print(f"\n{part}, {time.monotonic() - began:.0f} s\n\n{table_of(part, parts[part])}\n", flush=True)
+            print(
+                f"\n{part}, {time.monotonic() - began:.0f} s\n\n{table_of(part, parts[part])}\n",
+                flush=True,
+            )
             if given.out:
                 versions = {"pyspark": streams.spark.version, "pyarrow": pa.__version__}
-                found = {"date": today(), "machine": machine(), "versions": versions, "parts": parts}
+                found = {
+                    "date": today(),
+                    "machine": machine(),
+                    "versions": versions,
+                    "parts": parts,
+                }
                 given.out.parent.mkdir(parents=True, exist_ok=True)
                 given.out.write_text(json.dumps(found, indent=1) + "\n")
     streams.spark.stop()
@@ -484,18 +627,24 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (3)")
     parser.add_argument("--small", action="store_true", help="few rows, for a smoke run")
     parser.add_argument("--out", type=Path, help="write the figures to this file, for --draw")
-    parser.add_argument("--draw", nargs=2, metavar=("FIGURES", "FOLDER"), help="draw figures, and measure nothing")
+    parser.add_argument(
+        "--draw", nargs=2, metavar=("FIGURES", "FOLDER"), help="draw figures, and measure nothing"
+    )
     given = parser.parse_args()
     if given.draw:
         draw(*given.draw)
         return
     if unknown := set(given.parts.split(",")) - set(PARTS):
-        parser.error(f"There is no part {', '.join(sorted(unknown))}. The parts are {', '.join(PARTS)}.")
+        parser.error(
+            f"There is no part {', '.join(sorted(unknown))}. The parts are {', '.join(PARTS)}."
+        )
     if os.getsid(0) != os.getpid():  # the processes that are measured are those of a session
         os.execvp("setsid", ["setsid", "-w", sys.executable, *sys.argv])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -34,7 +34,9 @@ def measure(location: str) -> None:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--measure", metavar="TABLE", help="make one run of ours on this table")
     given = parser.parse_args()
@@ -52,7 +54,10 @@ def main() -> None:
             ours = min(seconds for seconds, _, _ in runs)
             memory = max(mebibytes for _, mebibytes, _ in runs)
             ratio = ours / min(theirs)
-            print(f"{files:>9,} {ours:>8.2f} {memory:>9.1f} {min(theirs):>8.2f} {ratio:>10.2f}", flush=True)
+            print(
+                f"{files:>9,} {ours:>8.2f} {memory:>9.1f} {min(theirs):>8.2f} {ratio:>10.2f}",
+                flush=True,
+            )
 
 
 def _java(paimon: Any, location: Path) -> float:

@@ -54,11 +54,15 @@ class Source:
             self.cpu += time.process_time() - before
             yield made
 
-    def _made(self, random: np.random.Generator, names: pa.Array, start: int, count: int) -> pa.RecordBatch:
+    def _made(
+        self, random: np.random.Generator, names: pa.Array, start: int, count: int
+    ) -> pa.RecordBatch:
         cents = random.integers(0, 10**7, count)
         letters = np.frombuffer(random.bytes(count * 16).hex().encode(), np.uint8)
         offsets = np.arange(count + 1, dtype=np.int32) * 32
-        notes = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+        notes = pa.Array.from_buffers(
+            pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+        )
         return pa.record_batch(
             {
                 "id": np.arange(start, start + count),
@@ -67,7 +71,9 @@ class Source:
                 "price": random.random(count) * 100,
                 "name": names.take(pa.array(random.integers(0, 100, count))),
                 "note": notes,
-                "at": pa.array(1_700_000_000_000_000 + start + np.arange(count), pa.timestamp("us")),
+                "at": pa.array(
+                    1_700_000_000_000_000 + start + np.arange(count), pa.timestamp("us")
+                ),
                 "total": pa.array(cents).cast(pa.decimal128(20, 0)).cast(pa.decimal128(18, 2)),
             }
         )
@@ -75,7 +81,9 @@ class Source:
 
 def main() -> None:
     """Runs once, and prints one line per figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, default=10_000, help="rows per batch")
     parser.add_argument("--partitions", type=int, default=0)
@@ -88,7 +96,9 @@ def main() -> None:
         options["bucket-key"] = "id"
     schema = TableSchema(
         id=0,
-        fields=tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)),
+        fields=tuple(
+            DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)
+        ),
         highest_field_id=len(COLUMNS) - 1,
         partition_keys=("part",) if given.partitions else (),
         options=MappingProxyType(options),
@@ -96,7 +106,10 @@ def main() -> None:
     source = Source(given.rows, given.batch, max(1, given.partitions))
     with tempfile.TemporaryDirectory() as folder:
         spec = WriteSpec(
-            storage=LocalStorage(folder), schema=schema, options=Options(options), buffer_bytes=given.buffer * 2**20
+            storage=LocalStorage(folder),
+            schema=schema,
+            options=Options(options),
+            buffer_bytes=given.buffer * 2**20,
         )
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         wall, cpu = time.perf_counter(), time.process_time()
@@ -107,7 +120,9 @@ def main() -> None:
     sizes, rows = [file.file_size for file in files], sum(file.row_count for file in files)
     print(f"rows {rows:,}  files {len(files)}  messages {len(result.messages)}")
     print(f"bytes {sum(sizes):,}  ({sum(sizes) / max(1, rows):.1f} per row)")
-    print(f"file size: median {statistics.median(sizes):,.0f}  least {min(sizes):,}  most {max(sizes):,}")
+    print(
+        f"file size: median {statistics.median(sizes):,.0f}  least {min(sizes):,}  most {max(sizes):,}"
+    )
     print(f"CPU {cpu:.2f} s ({cpu * 1e6 / rows:.2f} us per row), with the source {wall:.2f} s wall")
     print(f"peak memory {peak / 1024:,.0f} MiB, {(peak - base) / 1024:,.0f} above the start")
 

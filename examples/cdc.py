@@ -49,7 +49,9 @@ _OPERATIONS = {"c": "inserts", "u": "updates", "d": "deletes"}
 def expected(changes: pa.Table) -> Summary:
     """What the table must hold."""
     rows = left_over(changes.to_pylist())
-    return summarize("the changes, in a dict", pa.Table.from_pylist(rows, ARROW_SCHEMA), ARROW_SCHEMA, SUMMED)
+    return summarize(
+        "the changes, in a dict", pa.Table.from_pylist(rows, ARROW_SCHEMA), ARROW_SCHEMA, SUMMED
+    )
 
 
 def our_own(table: PaimonTable) -> Summary:
@@ -59,9 +61,13 @@ def our_own(table: PaimonTable) -> Summary:
 
 def check_snapshots(table: PaimonTable, batches: int) -> None:
     """Each batch must have become one snapshot. A compaction follows some of them."""
-    found = [one.commit_identifier for one in table.snapshots() if one.commit_kind.value != "COMPACT"]
+    found = [
+        one.commit_identifier for one in table.snapshots() if one.commit_kind.value != "COMPACT"
+    ]
     if found != list(range(batches)):
-        raise DemoFailed(f"The snapshots are of batches {found}; expected 0 to {batches - 1}, each once.")
+        raise DemoFailed(
+            f"The snapshots are of batches {found}; expected 0 to {batches - 1}, each once."
+        )
 
 
 def run_demo(room: Room) -> int:
@@ -74,7 +80,9 @@ def run_demo(room: Room) -> int:
     batches = -(-files // FILES_PER_BATCH)
     counts = Counter(changes[OPERATION].to_pylist())
     counted = ", ".join(f"{counts[op]:,} {name}" for op, name in _OPERATIONS.items())
-    print(f"{flights.num_rows:,} flights of January 2013 make {changes.num_rows:,} changes: {counted};")
+    print(
+        f"{flights.num_rows:,} flights of January 2013 make {changes.num_rows:,} changes: {counted};"
+    )
     print(f"{files} daily files, {FILES_PER_BATCH} per micro-batch.")
     table = PaimonTable.create(str(room.table), **TABLE)
     runs = stream_through_kills(room, batches, KILLS, "cdc_stream.py")

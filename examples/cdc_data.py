@@ -47,12 +47,18 @@ TABLE = {
 OPERATION = "op"
 """The column that says what a change does. The table does not have it."""
 
-_ARROW = {"DATE": pa.date32(), "INT": pa.int32(), "STRING": pa.string(), "TIMESTAMP(6)": pa.timestamp("us", tz="UTC")}
+_ARROW = {
+    "DATE": pa.date32(),
+    "INT": pa.int32(),
+    "STRING": pa.string(),
+    "TIMESTAMP(6)": pa.timestamp("us", tz="UTC"),
+}
 ARROW_SCHEMA = pa.schema([(name, _ARROW[text.split()[0]]) for name, text in TABLE_COLUMNS])
 """The same columns in Arrow."""
 
 SPARK_SCHEMA = f"{OPERATION} STRING, " + ", ".join(
-    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}" for name, text in TABLE_COLUMNS
+    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}"
+    for name, text in TABLE_COLUMNS
 )
 """The columns of the files of changes in Spark's DDL."""
 
@@ -89,13 +95,17 @@ def changes_of(flights: pa.Table) -> pa.Table:
     received = pa.array(at + late * _DAY, pa.int64())
     day = received.cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     changes = changes.append_column("at", received).append_column("received", day)
-    return changes.sort_by([(name, "ascending") for name in ("at", *KEY, "changed_at")]).drop_columns(["at"])
+    return changes.sort_by(
+        [(name, "ascending") for name in ("at", *KEY, "changed_at")]
+    ).drop_columns(["at"])
 
 
 _KNOWN = ("tailnum", "dep_delay", "arr_delay", "air_time")
 
 
-def _change(flights: pa.Table, which: Any, op: str, status: Any, at: Any, known: Iterable[str]) -> pa.Table:
+def _change(
+    flights: pa.Table, which: Any, op: str, status: Any, at: Any, known: Iterable[str]
+) -> pa.Table:
     """One change of some flights. Of the columns that become known over time, only those in `known` have
     values."""
     columns = {name: flights[name] for name in ARROW_SCHEMA.names if name in flights.column_names}
@@ -116,7 +126,9 @@ def left_over(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if key not in newest or change["changed_at"] >= newest[key]["changed_at"]:
             newest[key] = change
     return [
-        {name: change[name] for name in ARROW_SCHEMA.names} for change in newest.values() if change[OPERATION] != "d"
+        {name: change[name] for name in ARROW_SCHEMA.names}
+        for change in newest.values()
+        if change[OPERATION] != "d"
     ]
 
 

@@ -31,7 +31,10 @@ def main() -> None:
     )
     changes = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
     query = sink.start(
-        changes.parquet(task["source"]), checkpoint=task["checkpoint"], trigger={"availableNow": True}, query_name="cdc"
+        changes.parquet(task["source"]),
+        checkpoint=task["checkpoint"],
+        trigger={"availableNow": True},
+        query_name="cdc",
     )
     query.awaitTermination()
     spark.stop()

@@ -114,12 +114,16 @@ def new_room(name: str = "flights") -> Room:
     return Room(folder, name)
 
 
-def python(room: Room, script: str, *arguments: str, interpreter: str = sys.executable) -> Iterator[Any]:
+def python(
+    room: Room, script: str, *arguments: str, interpreter: str = sys.executable
+) -> Iterator[Any]:
     """Runs one of the scripts beside this one and yields its reports, line by line. The last item is its exit
     code."""
     command = [interpreter, str(HERE / script), *arguments]
     with room.log.open("a") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=room.folder)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=room.folder
+        )
         assert process.stdout
         for line in process.stdout:
             if line.startswith("{"):
@@ -151,9 +155,13 @@ def stream_through_kills(
                     run.batches.append(event)
                     bar.update()
             if code != (0 if kill is None else -signal.SIGKILL):
-                raise DemoFailed(f"The streaming process ended with the unexpected exit code {code}.")
+                raise DemoFailed(
+                    f"The streaming process ended with the unexpected exit code {code}."
+                )
             if kill is not None:
-                bar.write(f"  kill -9 in batch {kill.batch:>2}, after {kill.phase:<9} ({kill.meaning})")
+                bar.write(
+                    f"  kill -9 in batch {kill.batch:>2}, after {kill.phase:<9} ({kill.meaning})"
+                )
     return runs
 
 
@@ -175,7 +183,9 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
     )
 
 
-def independent_readers(room: Room, table: Path | str, script: str = "flights_check.py") -> list[Summary]:
+def independent_readers(
+    room: Room, table: Path | str, script: str = "flights_check.py"
+) -> list[Summary]:
     """What pypaimon and Java Paimon find in the table. Prints the name of a reader that is not installed."""
     found = []
     readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}
@@ -186,7 +196,9 @@ def independent_readers(room: Room, table: Path | str, script: str = "flights_ch
         *events, code = python(room, script, reader, str(table), interpreter=interpreter)
         if code == 0:
             found.append(Summary(**events[-1]))
-        elif reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1":
+        elif (
+            reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1"
+        ):
             print("Java Paimon is not installed (no jar, or no Java): it does not check this table")
         else:
             raise DemoFailed(f"{reader} could not read {table}.")
@@ -195,14 +207,22 @@ def independent_readers(room: Room, table: Path | str, script: str = "flights_ch
     return found
 
 
-def print_agreement(source: Summary, readers: list[Summary], summed: Sequence[str] = SUMMED) -> bool:
+def print_agreement(
+    source: Summary, readers: list[Summary], summed: Sequence[str] = SUMMED
+) -> bool:
     """Prints the source and the readers in a table. Returns whether they all agree."""
-    print(f"\n{'':<20}{'rows':>10}" + "".join(f"{'sum ' + name:>17}" for name in summed) + "   equal days")
+    print(
+        f"\n{'':<20}{'rows':>10}"
+        + "".join(f"{'sum ' + name:>17}" for name in summed)
+        + "   equal days"
+    )
     for one in (source, *readers):
         equal = sum(source.days.get(day) == sum_ for day, sum_ in one.days.items())
         sums = "".join(f"{one.sums[name]:>17,}" for name in summed)
         print(f"{one.reader:<20}{one.rows:>10,}{sums}   {equal} of {len(source.days)}")
-    return all((one.rows, one.sums, one.days) == (source.rows, source.sums, source.days) for one in readers)
+    return all(
+        (one.rows, one.sums, one.days) == (source.rows, source.sums, source.days) for one in readers
+    )
 
 
 def compare_with_naive(room: Room) -> bool:
@@ -248,7 +268,9 @@ def run_demo(room: Room) -> int:
     source = summarize("source", flights)
     days = write_daily_files(flights, room.source)
     batches = -(-days // FILES_PER_BATCH)
-    print(f"{flights.num_rows:,} flights of 2013 in {days} daily files, {FILES_PER_BATCH} per micro-batch.")
+    print(
+        f"{flights.num_rows:,} flights of 2013 in {days} daily files, {FILES_PER_BATCH} per micro-batch."
+    )
     PaimonTable.create(str(room.table), **TABLE)
     runs = stream_through_kills(room, batches)
     print_what_happened(room, runs, time.monotonic() - started)

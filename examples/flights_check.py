@@ -44,7 +44,9 @@ def summarize(
     """The summary of these rows. A lost, duplicated or altered row changes the checksum of its day."""
     flights = flights.select(schema.names).cast(schema)
     texts = [_as_text(flights[name]) for name in schema.names]
-    rows = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="NULL")
+    rows = pc.binary_join_element_wise(
+        *texts, "|", null_handling="replace", null_replacement="NULL"
+    )
     ordered = pa.table({"day": flights["flight_date"], "row": rows}).sort_by(
         [("day", "ascending"), ("row", "ascending")]
     )
@@ -75,10 +77,15 @@ def store_options(table: str) -> dict[str, str]:
         "s3.secret-key": "AWS_SECRET_ACCESS_KEY",
         "s3.region": "AWS_REGION",
     }
-    return {**{name: os.environ[one] for name, one in names.items()}, "s3.path.style.access": "true"}
+    return {
+        **{name: os.environ[one] for name, one in names.items()},
+        "s3.path.style.access": "true",
+    }
 
 
-def read_with_pypaimon(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED) -> Summary:
+def read_with_pypaimon(
+    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+) -> Summary:
     """Reads the newest snapshot with pypaimon."""
     from pypaimon.table.file_store_table import FileStoreTable
 
@@ -87,14 +94,20 @@ def read_with_pypaimon(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Seq
     return summarize(f"pypaimon {metadata.version('pypaimon')}", flights, schema, summed)
 
 
-def read_with_java(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED) -> Summary:
+def read_with_java(
+    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+) -> Summary:
     """Reads the newest snapshot with Java Paimon."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
     import java_paimon
 
     try:
         options = store_options(table)
-        java = java_paimon.JavaPaimonOnS3(options) if options else java_paimon.JavaPaimon(max_heap="2g")
+        java = (
+            java_paimon.JavaPaimonOnS3(options)
+            if options
+            else java_paimon.JavaPaimon(max_heap="2g")
+        )
     except java_paimon.OracleUnavailable as why:
         print(why, file=sys.stderr)
         sys.exit(NOT_HERE)

@@ -47,12 +47,18 @@ TABLE = {
 }
 """The arguments of `PaimonTable.create`: a partition for each month, with two buckets in each."""
 
-_ARROW = {"DATE": pa.date32(), "INT": pa.int32(), "STRING": pa.string(), "TIMESTAMP(6)": pa.timestamp("us", tz="UTC")}
+_ARROW = {
+    "DATE": pa.date32(),
+    "INT": pa.int32(),
+    "STRING": pa.string(),
+    "TIMESTAMP(6)": pa.timestamp("us", tz="UTC"),
+}
 ARROW_SCHEMA = pa.schema([(name, _ARROW[text.split()[0]]) for name, text in TABLE_COLUMNS])
 """The same columns in Arrow."""
 
 SPARK_SCHEMA = ", ".join(
-    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}" for name, text in TABLE_COLUMNS
+    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}"
+    for name, text in TABLE_COLUMNS
 )
 """The same columns in Spark's DDL, as a streaming file source requires them."""
 

@@ -34,7 +34,9 @@ def start_naive(stream: DataFrame, checkpoint: Path, target: Path) -> None:
 def start_ours(stream: DataFrame, checkpoint: Path, target: Path) -> None:
     """Commits each batch to a Paimon table."""
     sink = PaimonSink(str(target))
-    sink.start(stream, checkpoint=str(checkpoint), trigger={"availableNow": True}).awaitTermination()
+    sink.start(
+        stream, checkpoint=str(checkpoint), trigger={"availableNow": True}
+    ).awaitTermination()
 
 
 def forget_last_batch(checkpoint: Path) -> int:

@@ -56,7 +56,13 @@ def emit(**event: Any) -> None:
 
 def emit_report(report: CommitReport) -> None:
     """Reports a batch that took effect, now or in an earlier run."""
-    emit(batch=report.identifier, outcome=report.outcome, rows=report.rows, files=report.files, reused=report.reused)
+    emit(
+        batch=report.identifier,
+        outcome=report.outcome,
+        rows=report.rows,
+        files=report.files,
+        reused=report.reused,
+    )
 
 
 @dataclass(frozen=True)

@@ -104,15 +104,24 @@ def run_demo(room: Room) -> int:
         table = PaimonTable.load(room.table)
         found = [snapshot.commit_identifier for snapshot in table.snapshots()]
         if found != list(range(batches)):
-            raise DemoFailed(f"The snapshots are of batches {found}, not of 0 to {batches - 1}, each once.")
-        readers = [*independent_readers(room, room.table), summarize("paimon_stream", table.to_arrow())]
+            raise DemoFailed(
+                f"The snapshots are of batches {found}, not of 0 to {batches - 1}, each once."
+            )
+        readers = [
+            *independent_readers(room, room.table),
+            summarize("paimon_stream", table.to_arrow()),
+        ]
         agreed = print_agreement(source, readers, SUMMED)
         healthy = table.verify().healthy
-    print(f"\nThe demo took {time.monotonic() - started:.0f} s. The bucket is gone with its server.")
+    print(
+        f"\nThe demo took {time.monotonic() - started:.0f} s. The bucket is gone with its server."
+    )
     if not (agreed and healthy):
         print("FAILED: the table does not hold what the source holds.")
         return 1
-    print(f"OK: {source.rows:,} rows in the source and in the bucket, after {len(KILLED)} kills. Every")
+    print(
+        f"OK: {source.rows:,} rows in the source and in the bucket, after {len(KILLED)} kills. Every"
+    )
     print("day's checksum is equal: each row exactly once.")
     return 0
 

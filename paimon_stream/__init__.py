@@ -16,9 +16,18 @@ if _typing.TYPE_CHECKING:
     from paimon_stream.table.schema_change import SchemaChange
 
 __all__ = [
-    "CommitMessage", "CommitReport", "PaimonCatalog", "PaimonDataSource", "PaimonSink", "PaimonTable", "SchemaChange",
-    "__version__", "catalog", "errors", "register",
-]  # fmt: skip
+    "CommitMessage",
+    "CommitReport",
+    "PaimonCatalog",
+    "PaimonDataSource",
+    "PaimonSink",
+    "PaimonTable",
+    "SchemaChange",
+    "__version__",
+    "catalog",
+    "errors",
+    "register",
+]
 
 # Loaded when first used: every Python worker imports parts of this package, and needs no committer and no Avro.
 _HOMES = {

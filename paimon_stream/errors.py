@@ -40,7 +40,9 @@ class PaimonStreamError(Exception):
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
         """The same error, with the table's location in its context and before its text, or as the `subject` of it."""
-        return type(self)(f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context})
+        return type(self)(
+            f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context}
+        )
 
 
 @contextmanager
@@ -52,14 +54,20 @@ def naming(table: str) -> Iterator[None]:
         raise error.at(table) from error.__cause__
 
 
-def _rebuild(kind: "type[PaimonStreamError]", message: str, context: dict[str, Any]) -> "PaimonStreamError":
+def _rebuild(
+    kind: "type[PaimonStreamError]", message: str, context: dict[str, Any]
+) -> "PaimonStreamError":
     return kind(message, **context)
 
 
 def by_name(name: str) -> "type[PaimonStreamError]":
     """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
     found = globals().get(name)
-    return found if isinstance(found, type) and issubclass(found, PaimonStreamError) else PaimonStreamError
+    return (
+        found
+        if isinstance(found, type) and issubclass(found, PaimonStreamError)
+        else PaimonStreamError
+    )
 
 
 class ConfigError(PaimonStreamError):
@@ -125,7 +133,9 @@ class InvalidData(PaimonStreamError):
 
 def _with_count(pattern: str, count: int) -> str:
     plural = "" if count == 1 else "s"
-    return pattern.replace(ROWS, f"{count:,} row{plural}").replace(PLACES, f"{count:,} place{plural}")
+    return pattern.replace(ROWS, f"{count:,} row{plural}").replace(
+        PLACES, f"{count:,} place{plural}"
+    )
 
 
 class NullInNotNull(InvalidData):
@@ -261,6 +271,8 @@ class Unavailable(StorageError):
 
 
 __all__ = sorted(
-    name for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, PaimonStreamError)
+    name
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, PaimonStreamError)
 )
 """The classes of errors."""

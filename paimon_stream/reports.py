@@ -31,7 +31,9 @@ class Report:
         """The report as values for JSON. The table's location, if there is one, comes first, as `table`."""
         fields: Any = self
         names = (*(one.name for one in dataclasses.fields(fields)), *self.also_in_json)
-        return {("table" if name == "location" else name): _plain(getattr(self, name)) for name in names}
+        return {
+            ("table" if name == "location" else name): _plain(getattr(self, name)) for name in names
+        }
 
 
 def _plain(value: Any) -> Any:
@@ -66,7 +68,10 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
     """A small table in HTML for notebooks; all texts are escaped, None is empty."""
 
     def line(cells: Sequence[object], tag: str) -> str:
-        texts = (escape("" if one is None else f"{one:,}" if isinstance(one, int) else str(one)) for one in cells)
+        texts = (
+            escape("" if one is None else f"{one:,}" if isinstance(one, int) else str(one))
+            for one in cells
+        )
         return f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in texts)}</tr>"
 
     body = "".join(line(one, "td") for one in rows)
@@ -75,5 +80,7 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
 
 def count(number: int, noun: str) -> str:
     """`1 file`, `2,000 files`, `2 batches`."""
-    plural = noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
+    plural = (
+        noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
+    )
     return f"{number:,} {noun if number == 1 else plural}"

@@ -28,7 +28,9 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The tests' own stores have keys of their own. What this machine has for real ones is never used.
-for _name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_STORAGE_", "GOOGLE_"))]:
+for _name in [
+    name for name in os.environ if name.startswith(("AWS_", "AZURE_STORAGE_", "GOOGLE_"))
+]:
     del os.environ[_name]
 
 # A busy machine is no reason for a property to fail.
@@ -43,7 +45,12 @@ settings.register_profile(
 settings.load_profile("house")
 
 
-SLOWEST = ("test_kills.py", "test_kills_of_sums.py", "test_streams_with_java.py", "test_schedules.py")
+SLOWEST = (
+    "test_kills.py",
+    "test_kills_of_sums.py",
+    "test_streams_with_java.py",
+    "test_schedules.py",
+)
 """The files that take minutes. They come first, so that two processes that share the files end together."""
 
 

@@ -59,7 +59,11 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     """Runs one stream from a fresh checkpoint to its end. Returns the measurements."""
     table = order["table"]
     system.create(spark, table, load)
-    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", load.files_per_batch).parquet(order["source"])
+    stream = (
+        spark.readStream.schema(DDL)
+        .option("maxFilesPerTrigger", load.files_per_batch)
+        .parquet(order["source"])
+    )
     spark._jvm.System.gc()
     time.sleep(0.3)
     session = os.getsid(0)
@@ -77,7 +81,9 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
         query = system.start(stream, table, load, order["checkpoint"])
         query.awaitTermination()
     wall, cpu = time.perf_counter() - start.wall, cpu_seconds(session) - start.cpu
-    batches = [one for one in map(_progress, query.recentProgress) if "addBatch" in one["durationMs"]]
+    batches = [
+        one for one in map(_progress, query.recentProgress) if "addBatch" in one["durationMs"]
+    ]
     sizes = sizes_of_files()
     first, measured = batches[0], batches[load.warm_up :]
     return {
@@ -87,7 +93,9 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
         "batches": len(batches),
         "batch_ms": [one["durationMs"]["triggerExecution"] for one in measured],
         "add_ms": [one["durationMs"]["addBatch"] for one in measured],
-        "first_s": _epoch(first["timestamp"]) + first["durationMs"]["triggerExecution"] / 1000 - began,
+        "first_s": _epoch(first["timestamp"])
+        + first["durationMs"]["triggerExecution"] / 1000
+        - began,
         "files": len(sizes) - len(start.sizes),
         "bytes": sum(sizes) - sum(start.sizes),
     }
@@ -107,7 +115,9 @@ def check(spark: Any, system: System, order: dict[str, Any]) -> dict[str, Any]:
     table = system.read(spark, order["table"])
     if table is None:
         return {}
-    sums = table.agg(F.count("*"), F.sum("id"), F.sum("quantity"), (F.sum("amount") * 100).cast("bigint")).first()
+    sums = table.agg(
+        F.count("*"), F.sum("id"), F.sum("quantity"), (F.sum("amount") * 100).cast("bigint")
+    ).first()
     return {"sums": dict(zip(("rows", "id", "quantity", "cents"), sums, strict=True))}
 
 

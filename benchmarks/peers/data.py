@@ -87,8 +87,15 @@ def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
         # The low half of a decimal of 16 bytes.
         cents[keys] = np.frombuffer(rows["amount"].chunk(0).buffers()[1], np.int64)[::2]
         for part in range(load.files_per_batch):
-            _write(rows.slice(part * per_file, per_file), place, batch * load.files_per_batch + part)
-    return {"rows": known, "id": known * (known - 1) // 2, "quantity": int(quantities.sum()), "cents": int(cents.sum())}
+            _write(
+                rows.slice(part * per_file, per_file), place, batch * load.files_per_batch + part
+            )
+    return {
+        "rows": known,
+        "id": known * (known - 1) // 2,
+        "quantity": int(quantities.sum()),
+        "cents": int(cents.sum()),
+    }
 
 
 def _rows(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
@@ -117,7 +124,9 @@ def _texts(count: int, random: np.random.Generator) -> pa.Array:
     """Texts of 40 characters, all different."""
     letters = np.frombuffer(random.bytes(count * 20).hex().encode(), np.uint8)
     offsets = np.arange(count + 1, dtype=np.int32) * 40
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    )
 
 
 def _write(rows: pa.Table, place: Path, number: int) -> None:

@@ -55,7 +55,13 @@ def goals_of(load: Load, figures: Systems, others: dict[str, Systems]) -> list[d
             for goal in load.goals:
                 value = _value(goal, name, figures, others)
                 met = None if value is None else round(value, 2) <= goal.limit
-                one = {"system": name, "text": goal.text, "value": value, "limit": goal.limit, "met": met}
+                one = {
+                    "system": name,
+                    "text": goal.text,
+                    "value": value,
+                    "limit": goal.limit,
+                    "met": met,
+                }
                 found.append(one)
     return found
 
@@ -79,7 +85,9 @@ def table_of(load: Load, result: dict[str, Any]) -> str:
         f"{'p95':>7}{'early':>7}{'late':>7}{'files':>6}{'MB':>7}  peak MiB driver/JVM/workers",
     ]
     for name, one in figures.items():
-        memory = "/".join(f"{one['memory'].get(what, 0):,.0f}" for what in ("driver", "jvm", "workers"))
+        memory = "/".join(
+            f"{one['memory'].get(what, 0):,.0f}" for what in ("driver", "jvm", "workers")
+        )
         span = "({:.1f} – {:.1f})".format(*one["cpu_range"])
         lines.append(
             f"{name:<{wide}}{one['cpu']:>7.2f}{span:>16}{one['wall']:>8.2f}{load.rows / one['wall']:>10,.0f}"
@@ -113,6 +121,8 @@ def cold_table_of(load: Load, result: dict[str, Any]) -> str:
         f"{'':<12}{'session up s':>14}{'start to first commit s':>25}{'its CPU s':>11}",
     ]
     for name, one in result["systems"].items():
-        lines.append(f"{name:<12}{one['session_s']:>14.1f}{one['first_s']:>25.2f}{one['cpu']:>11.1f}")
+        lines.append(
+            f"{name:<12}{one['session_s']:>14.1f}{one['first_s']:>25.2f}{one['cpu']:>11.1f}"
+        )
     lines += [f"{name:<12}not measured: {why}" for name, why in result["missing"].items()]
     return "\n".join(lines)

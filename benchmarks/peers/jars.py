@@ -39,13 +39,19 @@ def _jar(artifact: str) -> Path:
     if not path.is_file() and shutil.which("mvn"):
         subprocess.run(
             [
-                "mvn", "-q", "dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false",
+                "mvn",
+                "-q",
+                "dependency:get",
+                f"-Dartifact={artifact}",
+                "-Dtransitive=false",
                 f"-Dmaven.repo.local={_REPOSITORY}",
             ],
             capture_output=True,
             check=False,
             timeout=600,
-        )  # fmt: skip
+        )
     if not path.is_file():
-        raise Unavailable(f"{path.name} is not in the local Maven repository, and mvn could not fetch it")
+        raise Unavailable(
+            f"{path.name} is not in the local Maven repository, and mvn could not fetch it"
+        )
     return path

@@ -112,7 +112,13 @@ LOADS: dict[str, Load] = {
             without=("parquet", "delta"),
             goals=(
                 Goal(text="CPU ≤ 0.55 × the jar", figure=_CPU, peer="jar", limit=0.55),
-                Goal(text="CPU ≤ 1.1 × our own L1", figure=_CPU, peer="ours", limit=1.1, peer_load="L1"),
+                Goal(
+                    text="CPU ≤ 1.1 × our own L1",
+                    figure=_CPU,
+                    peer="ours",
+                    limit=1.1,
+                    peer_load="L1",
+                ),
                 Goal(text="no more files than the jar", figure="files", peer="jar", limit=1.0),
             ),
         ),
@@ -136,12 +142,24 @@ LOADS: dict[str, Load] = {
             files_per_batch=1,
             goals=(
                 Goal(text="p50 ≤ noop + 30 ms", figure="p50", peer="noop", limit=30, minus=True),
-                Goal(text="early: p50 ≤ noop + 30 ms", figure="first", peer="noop", limit=30, minus=True),
-                Goal(text="late: p50 ≤ noop + 30 ms", figure="last", peer="noop", limit=30, minus=True),
+                Goal(
+                    text="early: p50 ≤ noop + 30 ms",
+                    figure="first",
+                    peer="noop",
+                    limit=30,
+                    minus=True,
+                ),
+                Goal(
+                    text="late: p50 ≤ noop + 30 ms",
+                    figure="last",
+                    peer="noop",
+                    limit=30,
+                    minus=True,
+                ),
             ),
         ),
     )
-}  # fmt: skip
+}
 
 COMPACTED = Load(
     name="compacted",
@@ -153,4 +171,9 @@ COMPACTED = Load(
     keyed=True,
     compacted=True,
 )
-COLD = Load(name="cold", title="the first batch of a new process, append, unpartitioned", batches=1, warm_up=0)
+COLD = Load(
+    name="cold",
+    title="the first batch of a new process, append, unpartitioned",
+    batches=1,
+    warm_up=0,
+)

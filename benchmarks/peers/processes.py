@@ -159,7 +159,9 @@ def _kind(pid: int) -> str:
     """The kind of a process. A worker runs Python. Any other process is the JVM, or a command that it
     starts."""
     try:
-        return "workers" if "python" in os.readlink(f"/proc/{pid}/exe").rpartition("/")[2] else "jvm"
+        return (
+            "workers" if "python" in os.readlink(f"/proc/{pid}/exe").rpartition("/")[2] else "jvm"
+        )
     except OSError:
         return "jvm"
 

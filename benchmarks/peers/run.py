@@ -121,7 +121,9 @@ class Run:
         python = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
         place = Path(tempfile.mkdtemp(dir=self.folder))
         try:
-            self.peers[name] = Peer(name, place, python=python, memory=self.given.memory, limit=self.given.limit)
+            self.peers[name] = Peer(
+                name, place, python=python, memory=self.given.memory, limit=self.given.limit
+            )
         except (Unavailable, Died, OSError) as why:
             self._lose(name, str(why))
 
@@ -149,10 +151,14 @@ class Run:
             return None
         measured = number + 1 - self.given.dropped
         what = f"round {measured}" if measured > 0 else "dropped"
-        self._say(f"{load.name} {what:<8} {name:<10} {answer['cpu']:6.2f} CPU s {answer['wall']:6.2f} s")
+        self._say(
+            f"{load.name} {what:<8} {name:<10} {answer['cpu']:6.2f} CPU s {answer['wall']:6.2f} s"
+        )
         return answer
 
-    def _check(self, peer: Peer, load: Load, source: Path, answer: dict[str, Any], java: bool) -> str:
+    def _check(
+        self, peer: Peer, load: Load, source: Path, answer: dict[str, Any], java: bool
+    ) -> str:
         """Compares what the table holds with what it must hold. Returns how the table was read."""
         want = expected(source)
         if answer["batches"] != load.all_batches:
@@ -164,7 +170,9 @@ class Run:
             return "nothing to read; Spark counted the rows"
         if plain in ("ours", "format", "pypaimon"):
             place = peer.place(answer["table"])
-            found = sums_of(PaimonTable.load(str(place)).to_arrow(columns=["id", "quantity", "amount"]))
+            found = sums_of(
+                PaimonTable.load(str(place)).to_arrow(columns=["id", "quantity", "amount"])
+            )
             how = "rows and sums by paimon_stream"
             if java and plain in ("ours", "format"):
                 how += self._java(place, want["rows"])

@@ -95,7 +95,11 @@ class Pypaimon(System):
         builder = opened.new_stream_write_builder()
 
         def write(df: Any, batch: int) -> None:
-            rows = df.toArrow() if hasattr(df, "toArrow") else pa.Table.from_batches(df._collect_as_arrow())
+            rows = (
+                df.toArrow()
+                if hasattr(df, "toArrow")
+                else pa.Table.from_batches(df._collect_as_arrow())
+            )
             writer, commit = builder.new_write(), builder.new_commit()
             writer.write_arrow(rows.cast(writer.table_pyarrow_schema))
             commit.commit(writer.prepare_commit(batch), batch)
@@ -188,10 +192,14 @@ class Iceberg(System):
         }
         text = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
         partitioned = f"PARTITIONED BY ({by})" if by else ""
-        spark.sql(f"CREATE TABLE ice.db.{table} ({DDL}) USING iceberg {partitioned} TBLPROPERTIES ({text})")
+        spark.sql(
+            f"CREATE TABLE ice.db.{table} ({DDL}) USING iceberg {partitioned} TBLPROPERTIES ({text})"
+        )
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
-        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(
+            availableNow=True
+        )
         if load.keyed:
             return writer.foreachBatch(_merge_into(f"ice.db.{table}")).start()
         return writer.format("iceberg").option("fanout-enabled", "true").toTable(f"ice.db.{table}")
@@ -217,7 +225,9 @@ class Delta(System):
         spark.sql(f"CREATE TABLE delta.`{self.location(table)}` ({DDL}) USING delta {partitioned}")
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
-        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(
+            availableNow=True
+        )
         if load.keyed:
             return writer.foreachBatch(_merge_into(f"delta.`{self.location(table)}`")).start()
         return writer.format("delta").start(str(self.location(table)))

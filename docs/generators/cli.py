@@ -85,7 +85,15 @@ running shell:
 | code | meaning |
 |---|---|
 """
-_SHARED: Final = ("--columns", "--catalog", "--warehouse", "--branch", "--storage-option", "--json", "--debug")
+_SHARED: Final = (
+    "--columns",
+    "--catalog",
+    "--warehouse",
+    "--branch",
+    "--storage-option",
+    "--json",
+    "--debug",
+)
 
 
 _ANSWERS: Final = {
@@ -127,7 +135,11 @@ def _answer(name: str, tables: Path) -> str:
         called, *options = asked.split()
         if called == name:
             location = str(tables / table / "db.db" / "t")
-            shown = CliRunner().invoke(cli, [name, *options, location, *_ARGUMENTS.get(name, [])]).stdout
+            shown = (
+                CliRunner()
+                .invoke(cli, [name, *options, location, *_ARGUMENTS.get(name, [])])
+                .stdout
+            )
             return "".join(f"    {line}".rstrip() + "\n" for line in shown.splitlines())
     return ""
 
@@ -144,7 +156,9 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
 
 def _command(name: str, command: click.Command, tables: Path) -> str:
     context = click.Context(command, info_name=f"paimon-stream {name}")
-    usage = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    usage = " ".join(
+        piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"
+    )
     text, _, example = inspect.cleandoc(command.help or "").partition("\n\n\b\nExample:\n")
     own = [
         (_option(one), one.help or "")

@@ -64,7 +64,9 @@ def render() -> str:
     tested = [f"`make {step}`" for step in steps if step.startswith("test")]
     pins = [
         f"{name} {version}"
-        for group in re.findall(r"^(?:dependencies|store) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
+        for group in re.findall(
+            r"^(?:dependencies|store) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL
+        )
         for name, version in re.findall(r'"([\w-]+)>=([\d.]+)"', group)
     ]
     return "".join(
@@ -96,10 +98,17 @@ def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
         (
             "`make test-spark4`",
             names,
-            ", ".join(f"4.{one}" for one in re.findall(r"\.venv-spark4(\d)/bin/\$\(PYTEST\)", makefile)),
+            ", ".join(
+                f"4.{one}" for one in re.findall(r"\.venv-spark4(\d)/bin/\$\(PYTEST\)", makefile)
+            ),
             "the tests of the data source, of Connect and of the sink",
         ),
-        ("`make test-lowest`", _picked(makefile, "PYTHON_LOWEST"), "none", "tests without Spark, lowest dependencies"),
+        (
+            "`make test-lowest`",
+            _picked(makefile, "PYTHON_LOWEST"),
+            "none",
+            "tests without Spark, lowest dependencies",
+        ),
     ]
 
 
@@ -132,7 +141,9 @@ def _stores() -> list[tuple[str, ...]]:
 
 
 def _picked(makefile: str, variable: str) -> str:
-    first, condition = re.findall(rf"^{variable} \?= \$\(call pick,(.*?),(\(3.*)\)$", makefile, re.MULTILINE)[0]
+    first, condition = re.findall(
+        rf"^{variable} \?= \$\(call pick,(.*?),(\(3.*)\)$", makefile, re.MULTILINE
+    )[0]
     below = _one(r"< \(3, (\d+)\)", condition)
     names = _pythons(first.replace("$(NAMES)", ""))
     return f"{names}, or another one below 3.{below}"
@@ -147,7 +158,9 @@ def _pythons(names: str) -> str:
 def _one(pattern: str, text: str) -> str:
     found = re.search(pattern, text, re.MULTILINE)
     if found is None:
-        raise LookupError(f"{pattern} is not in the text any more: change docs/generators/compatibility.py")
+        raise LookupError(
+            f"{pattern} is not in the text any more: change docs/generators/compatibility.py"
+        )
     return found[1]
 
 

@@ -80,7 +80,9 @@ def cells(option: Option[Any]) -> tuple[str, ...]:
 def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
     """A table in Markdown."""
     lines = [head, tuple("---" for _ in head), *body]
-    return "\n" + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    return "\n" + "".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
+    )
 
 
 if __name__ == "__main__":

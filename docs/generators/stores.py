@@ -280,13 +280,21 @@ _BESIDE: Final = (
         "both hold the lock while they publish",
         "safe",
     ),
-    ("S3, with the lock of a Hive catalog", "its lock does not bind us: it is not taken here", "one-way"),
+    (
+        "S3, with the lock of a Hive catalog",
+        "its lock does not bind us: it is not taken here",
+        "one-way",
+    ),
     (
         "S3, a bucket whose policy demands `s3:if-none-match` for `*/snapshot/snapshot-*`",
         "its copies are refused, so it cannot commit",
         "safe, Java only reads",
     ),
-    ("S3, a REST catalog", "the server publishes, and this release commits beside it", "unsafe, do not mix"),
+    (
+        "S3, a REST catalog",
+        "the server publishes, and this release commits beside it",
+        "unsafe, do not mix",
+    ),
     (
         "OSS, Java 2.0",
         "its copy is refused if the name is taken",
@@ -294,9 +302,17 @@ _BESIDE: Final = (
     ),
     ("OSS, Java before 2.0", "as on S3", "one-way"),
     ("Google Cloud Storage", "it copies without a condition", "one-way"),
-    ("Azure, an account with a hierarchical namespace", "its rename is refused if the name is taken", "safe"),
+    (
+        "Azure, an account with a hierarchical namespace",
+        "its rename is refused if the name is taken",
+        "safe",
+    ),
     ("Azure, other accounts", "it copies without a condition", "one-way"),
-    ("a local disk", "it looks, and then moves; only microseconds lie between", "one-way, and no stream warns of it"),
+    (
+        "a local disk",
+        "it looks, and then moves; only microseconds lie between",
+        "one-way, and no stream warns of it",
+    ),
     ("pypaimon, anywhere", "it looks, and then writes", "unsafe, do not mix"),
 )
 
@@ -342,7 +358,11 @@ def policy() -> dict[str, object]:
     return {
         "Version": "2012-10-17",
         "Statement": [
-            {"Effect": "Allow", "Action": of_objects, "Resource": "arn:aws:s3:::BUCKET/warehouse/*"},
+            {
+                "Effect": "Allow",
+                "Action": of_objects,
+                "Resource": "arn:aws:s3:::BUCKET/warehouse/*",
+            },
             {
                 "Effect": "Allow",
                 "Action": [RIGHTS["s3"]["list"]],
@@ -357,7 +377,9 @@ def render() -> str:
     """The whole page, in Markdown."""
     beside = rows(("Where Java commits", "Java against us", "Verdict"), _BESIDE)
     named = ((_TITLES[kind], _listed(list(names.values()))) for kind, names in RIGHTS.items())
-    start = _START.replace("\n{beside}\n", beside).replace("\n{rights}\n", rows(("Store", "Rights"), named))
+    start = _START.replace("\n{beside}\n", beside).replace(
+        "\n{rights}\n", rows(("Store", "Rights"), named)
+    )
     batch = ("", "Least", "Median", "Most", "Median, no delay", "Requests")
     start = start.replace("\n{peers}\n", rows(batch, _PEERS))
     start = start.replace("\n{upkeep}\n", rows(("", "One by one", "As it is", "Times"), _UPKEEP))
@@ -368,7 +390,9 @@ def render() -> str:
     ]
     for kind, options in STORE_OPTIONS.items():
         parts.append(f"\n## Options for {_TITLES[kind]}\n")
-        parts.append(rows(("Option", "Other names", "Environment", "What it is"), map(_cells, options)))
+        parts.append(
+            rows(("Option", "Other names", "Environment", "What it is"), map(_cells, options))
+        )
     parts.append(_REFUSED)
     parts.append(rows(("Store", "Names", "What to do"), _refused()))
     return "".join(parts)
@@ -382,13 +406,20 @@ def _cells(option: StoreOption) -> tuple[str, ...]:
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`".replace(" (the opposite)`", "` (the opposite)") for name in names) or "–"
+    return (
+        ", ".join(f"`{name}`".replace(" (the opposite)`", "` (the opposite)") for name in names)
+        or "–"
+    )
 
 
 def _refused() -> Iterator[tuple[str, ...]]:
     for kind, names in REFUSED.items():
         for cure in dict.fromkeys(names.values()):
-            yield _TITLES[kind], _listed([name for name, one in names.items() if one == cure]), f"{cure}."
+            yield (
+                _TITLES[kind],
+                _listed([name for name, one in names.items() if one == cure]),
+                f"{cure}.",
+            )
 
 
 if __name__ == "__main__":

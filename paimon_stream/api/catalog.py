@@ -38,7 +38,12 @@ class PaimonCatalog(FilesystemCatalog):
         return PaimonTable.load(location, storage_options=options)
 
     def create_table(
-        self, identifier: Named, schema: Any, ignore_if_exists: bool = False, options: Any = None, **described: Any
+        self,
+        identifier: Named,
+        schema: Any,
+        ignore_if_exists: bool = False,
+        options: Any = None,
+        **described: Any,
     ) -> PaimonTable:
         """Creates a table in a database. The keywords and the errors are those of `PaimonTable.create`, and `NotFound`
         if there is no such database. The catalog's `table-default.*` options count where `options` lack them."""
@@ -49,17 +54,25 @@ class PaimonCatalog(FilesystemCatalog):
             text = f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out."
             raise errors.InvalidOption(text, option="path")
         described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}
-        table = PaimonTable.create(location, schema, options={**self.table_defaults, **given}, **described)
+        table = PaimonTable.create(
+            location, schema, options={**self.table_defaults, **given}, **described
+        )
         self._keep(identifier, table._table.schema, new=True)
         return table
 
-    def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
+    def alter_table(
+        self,
+        identifier: Named,
+        changes: Iterable[SchemaChange],
+    ) -> None:
         """Changes options, columns and comments of a table, by Java's rules: all of the changes, in one new schema, or
         none. Streams follow with their next batch (docs/schema-changes.md). Raises `NotFound`, `IncompatibleSchema`,
         `InvalidOption`, and `CommitContended` if others keep changing the schema."""
         location, options = self.found(identifier)
         wanted = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
-        self._keep(identifier, alter_table(self.opened(location, options), wanted).schema, new=False)
+        self._keep(
+            identifier, alter_table(self.opened(location, options), wanted).schema, new=False
+        )
 
 
 class _JdbcCatalog(PaimonCatalog, JdbcCatalog):
@@ -70,7 +83,12 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
     """`PaimonCatalog` where a server creates and changes the tables."""
 
     def create_table(
-        self, identifier: Named, schema: Any, ignore_if_exists: bool = False, options: Any = None, **described: Any
+        self,
+        identifier: Named,
+        schema: Any,
+        ignore_if_exists: bool = False,
+        options: Any = None,
+        **described: Any,
     ) -> PaimonTable:
         """As in `PaimonCatalog`. The columns and options are checked here, too, before the server is asked."""
         name = ".".join(names_of(identifier, main=True))
@@ -78,7 +96,9 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         ignored = given.flag("ignore_if_exists", ignore_if_exists)
         wanted = {**self.table_defaults, **given.mapping("options", options, "{'bucket': '4'}")}
         if "path" in wanted:
-            raise errors.InvalidOption(f"{name}: the server chooses where it is. Leave 'path' out.", option="path")
+            raise errors.InvalidOption(
+                f"{name}: the server chooses where it is. Leave 'path' out.", option="path"
+            )
         with errors.naming(name):
             made = first_schema(described_columns(schema), options=wanted, **described)
             check_definition(table_of(open_beside_spark(f"memory://{quote(name)}"), made))
@@ -89,10 +109,17 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         """As in `PaimonCatalog`."""
         location, options = self.found(identifier)
         wanted = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
-        alter_table(self.opened(location, options), wanted, publish=partial(self.post_changes, identifier, wanted))
+        alter_table(
+            self.opened(location, options),
+            wanted,
+            publish=partial(self.post_changes, identifier, wanted),
+        )
 
 
-def catalog(options: Any, name: str | None = None) -> PaimonCatalog:
+def catalog(
+    options: Any,
+    name: str | None = None,
+) -> PaimonCatalog:
     """The catalog with these options, which are Paimon's: `warehouse`, those of its store, and, by its `metastore`,
     those of its database or server. Or the catalog of that `name` in a Spark session, given as `options`, which has
     `spark.sql.catalog.<name>.warehouse`. Asks nobody. Raises `InvalidOption`, `UnsupportedFeature` for a `metastore`
@@ -100,5 +127,7 @@ def catalog(options: Any, name: str | None = None) -> PaimonCatalog:
     given = options_of_catalog(options) if name is None else options_of_catalog(name, options)
     arguments = catalog_arguments(given)
     kinds = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
-    kind: type[PaimonCatalog] = kinds.get(arguments["storage_options"].get("metastore"), PaimonCatalog)
+    kind: type[PaimonCatalog] = kinds.get(
+        arguments["storage_options"].get("metastore"), PaimonCatalog
+    )
     return kind(**arguments, opened=open_beside_spark)

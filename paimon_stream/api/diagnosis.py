@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
-from paimon_stream.errors import CommitLost, IncompatibleSchema, MissingExtra, PaimonStreamError, ReplayError
+from paimon_stream.errors import (
+    CommitLost,
+    IncompatibleSchema,
+    MissingExtra,
+    PaimonStreamError,
+    ReplayError,
+)
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
@@ -47,7 +53,11 @@ class Diagnosis(Report):
     known: tuple[Writer, ...] = ()
 
 
-def in_words(verdict: Verdict, number: int, replayed: bool) -> tuple[str, str]:
+def in_words(
+    verdict: Verdict,
+    number: int,
+    replayed: bool,
+) -> tuple[str, str]:
     """The name of a verdict on a batch, and what the sink then does."""
     again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
     match verdict:
@@ -60,30 +70,50 @@ def in_words(verdict: Verdict, number: int, replayed: bool) -> tuple[str, str]:
         case Reuse(entry=entry):
             files = sum(len(message.new_files) for message in entry.messages)
             what = f"A killed run prepared batch {number}, and did not commit it"
-            return "reuse", f"{what}. {again}; the sink commits the {files:,} prepared files and goes on."
+            return (
+                "reuse",
+                f"{what}. {again}; the sink commits the {files:,} prepared files and goes on.",
+            )
         case Fresh(written_again=why):
             why = f" The sink does not use the files of a killed run: {why}." if why else ""
             return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
     raise AssertionError("unreachable")
 
 
-def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None) -> tuple[str, str]:
+def of_checkpoint_kind(
+    kind: Kind,
+    path: str,
+    newest_planned: int | None = None,
+) -> tuple[str, str]:
     """Why no query can be restarted from what is at that path, and what to do. `newest_planned` is the newest
     batch in the checkpoint's folder `offsets`; None if there is none."""
-    begins = "Spark would begin a new query there, with batch 0, and read its source from the beginning"
+    begins = (
+        "Spark would begin a new query there, with batch 0, and read its source from the beginning"
+    )
     other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
     lost = "Spark would give the query a new id, and the sink would not know its earlier batches."
-    restore = "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
+    restore = (
+        "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
+    )
     damaged = f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint."
     unread = f"{path} cannot be read from here, so the next batch of the stream is not known."
     elsewhere = "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing."
     return {
         Kind.MISSING: (f"There is no checkpoint at {path}. {begins}.", f"{other}."),
-        Kind.EMPTY: (f"{path} is empty. {begins}.", f"{other}. Perhaps a volume is not mounted there."),
+        Kind.EMPTY: (
+            f"{path} is empty. {begins}.",
+            f"{other}. Perhaps a volume is not mounted there.",
+        ),
         Kind.OTHER: (f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."),
         Kind.NO_METADATA: (f"The checkpoint {path} lacks its file metadata. {lost}", restore),
-        Kind.FILE: (f"{path} is a file, not a folder. Spark cannot start from it.", "Give the stream's checkpoint."),
-        Kind.DAMAGED: (damaged, f"{_cure_of_damage(path, newest_planned)} Then run the doctor again."),
+        Kind.FILE: (
+            f"{path} is a file, not a folder. Spark cannot start from it.",
+            "Give the stream's checkpoint.",
+        ),
+        Kind.DAMAGED: (
+            damaged,
+            f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
+        ),
     }.get(kind, (unread, elsewhere))
 
 
@@ -91,13 +121,17 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     """What to do about a damaged file of a checkpoint."""
     folder, _, name = path.rpartition("/")
     if folder.rpartition("/")[0].endswith("/sources"):
-        anew = "start a new checkpoint with a source that begins after the rows that the table holds."
+        anew = (
+            "start a new checkpoint with a source that begins after the rows that the table holds."
+        )
         return f"Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, {anew}"
     match folder.rpartition("/")[2]:
         case "commits":
             only = f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is one."
             then = f"Spark then runs batch {name} again with the same rows"
-            return f"{only} Keep offsets/{name}. {then}, and the sink skips it if the table holds it."
+            return (
+                f"{only} Keep offsets/{name}. {then}, and the sink skips it if the table holds it."
+            )
         case "offsets" if name == str(newest_planned):
             look = f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}"
             shows = f"a snapshot of the stream's commit user has {name} as its identifier"
@@ -109,7 +143,11 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
 
 
-def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
+def cure_of(
+    error: PaimonStreamError,
+    given: str,
+    known: str | None,
+) -> str:
     """The cure for the sink's error. `known` is where the table says that the stream's checkpoint is."""
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
@@ -123,14 +161,20 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
         cures[opt.ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
     if option not in cures:
         return "Stop the other writer, then restart."
-    how = f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
+    how = (
+        f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
+    )
     if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
         right = f"The table knows the checkpoint of this stream as {known}: give that one."
         return f"{right} Only where the stream itself was moved to {given}, let it continue, {how}"
     return f"{cures[option]}. Or let the stream continue, {how}"
 
 
-def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
+def judge_columns(
+    table: Table,
+    last: Snapshot | None,
+    done_millis: int | None,
+) -> list[str]:
     """The schema changes since the stream's `last` snapshot that need a look before a restart. `done_millis` is when
     Spark recorded its last batch as done. Raises what the sink would raise for the columns of that snapshot."""
     now = table.schema
@@ -138,7 +182,9 @@ def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) 
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
             return []
         unknown = "no snapshot of that batch is left. Whether the columns of the query still fit is not known."
-        return [f"The table's schema {now.id} is younger than the stream's last batch, and {unknown}"]
+        return [
+            f"The table's schema {now.id} is younger than the stream's last batch, and {unknown}"
+        ]
     if last.schema_id == now.id:
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
@@ -153,7 +199,9 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
     except MissingExtra:
-        return ["PySpark is not installed, so whether the columns of the query still fit is not known here."]
+        return [
+            "PySpark is not installed, so whether the columns of the query still fit is not known here."
+        ]
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
     except IncompatibleSchema as error:

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, judge_columns, of_checkpoint_kind
+from paimon_stream.api.diagnosis import (
+    Diagnosis,
+    cure_of,
+    in_words,
+    judge_columns,
+    of_checkpoint_kind,
+)
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
@@ -61,14 +67,19 @@ def examine(
     `storage_options` are those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no
     table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
     given, stores = dict(options or {}), storage_options or {}
-    settings = SinkSettings(location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode)
+    settings = SinkSettings(
+        location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode
+    )
     doctor = _Doctor(storage, settings, query_name, runtime or system())
     if checkpoint is not None:
         if isinstance(checkpoint, str):
             checkpoint = open_checkpoint(checkpoint, storage_options)
         return doctor.of_checkpoint(checkpoint, user, names)
     if names:
-        raise InvalidOption("A sink's name means nothing without its query. Give the checkpoint.", option="checkpoint")
+        raise InvalidOption(
+            "A sink's name means nothing without its query. Give the checkpoint.",
+            option="checkpoint",
+        )
     return doctor.of_registered(user)
 
 
@@ -78,15 +89,26 @@ class _NotingReplayErrors(ReplayErrors):
 
     noted: list[str] = field(default_factory=list)
 
-    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any) -> None:
+    def decide(
+        self,
+        option: Option[str],
+        kind: type[PaimonStreamError],
+        cause: str,
+        cure: str,
+        **facts: Any,
+    ) -> None:
         if self.options.value(option) == "continue":
-            self.noted.append(f"{kind.__name__} is passed over, because {option.key} = continue: {cause}.")
+            self.noted.append(
+                f"{kind.__name__} is passed over, because {option.key} = continue: {cause}."
+            )
             return
         ReplayErrors.decide(self, option, kind, cause, cure, **facts)
 
 
 class _Doctor:
-    def __init__(self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime) -> None:
+    def __init__(
+        self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime
+    ) -> None:
         check_sink_options(settings.options)
         self._storage, self._settings, self._runtime = storage, settings, runtime
         self._query_name = query_name
@@ -98,7 +120,11 @@ class _Doctor:
         self._table = load_table(storage, settings.options)
 
     def of_checkpoint(
-        self, checkpoint: Checkpoint, user: str | None, names: Sequence[str] = (), known: Sequence[str] = ()
+        self,
+        checkpoint: Checkpoint,
+        user: str | None,
+        names: Sequence[str] = (),
+        known: Sequence[str] = (),
     ) -> tuple[Diagnosis, ...]:
         """`known` are users of whom only `user` is judged."""
         kind, path = checkpoint.kind()
@@ -122,7 +148,11 @@ class _Doctor:
                 continue
             if register.checkpoint is None:
                 unknown = "The table does not know where the stream's checkpoint is."
-                found.append(self._unusable(None, register.user, unknown, "Give the folder of its checkpoint."))
+                found.append(
+                    self._unusable(
+                        None, register.user, unknown, "Give the folder of its checkpoint."
+                    )
+                )
                 continue
             checkpoint = open_checkpoint(register.checkpoint, self._settings.storage_options)
             now = checkpoint.query_id()
@@ -137,17 +167,32 @@ class _Doctor:
             return [f"{default}_{name}" if name else default for name in names]
         return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
 
-    def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
+    def _of_sink(
+        self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]
+    ) -> Diagnosis:
         """The sink's answer, and what the doctor knows beyond it."""
         batch, replayed = _next_batch(checkpoint)
-        query, run, root = checkpoint.query_id() or _NEW_QUERY, f"restart-{self._runtime.ids.uuid()}", checkpoint.root
-        facts = {"query_id": query, "run_id": run, "checkpoint": root, "query_name": self._query_name}
+        query, run, root = (
+            checkpoint.query_id() or _NEW_QUERY,
+            f"restart-{self._runtime.ids.uuid()}",
+            checkpoint.root,
+        )
+        facts = {
+            "query_id": query,
+            "run_id": run,
+            "checkpoint": root,
+            "query_name": self._query_name,
+        }
         identity = WriterIdentity(user=user, token="doctor", **facts)
         where, options = self._storage.location, self._table.options
-        refuse = _NotingReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=options)
+        refuse = _NotingReplayErrors(
+            location=where, user=user, batch_id=batch.batch_id, options=options
+        )
         last = self._last_of(identity)
         diagnosis = _of_last(user, checkpoint.root, last)
-        diagnosis = replace(diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed)
+        diagnosis = replace(
+            diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed
+        )
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
         stranger = done is not None and self._is_stranger(identity)
         try:
@@ -159,7 +204,9 @@ class _Doctor:
         except PaimonStreamError as error:
             cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last))
             name, option = type(error).__name__, error.context.get("option")
-            diagnosis = replace(diagnosis, verdict=name, explanation=error.message, cure=cure, option=option)
+            diagnosis = replace(
+                diagnosis, verdict=name, explanation=error.message, cure=cure, option=option
+            )
         if stranger:
             return self._stranger(diagnosis, done)
         if kind is not Kind.QUERY:
@@ -168,19 +215,26 @@ class _Doctor:
             return replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
         return replace(diagnosis, safe=True)
 
-    def _judge(self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors) -> Verdict:
+    def _judge(
+        self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
+    ) -> Verdict:
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
         found = gather(self._table, identity, batch, snapshots=self._snapshots)
         evidence = replace(found, claimed=others.__contains__)
-        return judge(self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites)
+        return judge(
+            self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites
+        )
 
     def _is_stranger(self, identity: WriterIdentity) -> bool:
         """Whether the table holds nothing of this query or of its commit user."""
         user, query = identity.user, identity.query_id
         if any(user == one.user or query == one.query_id for one in self._registered):
             return False
-        return not any(user == one.commit_user or query == Marks.of(one.properties).query_id for one in self._walk())
+        return not any(
+            user == one.commit_user or query == Marks.of(one.properties).query_id
+            for one in self._walk()
+        )
 
     def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
         """The query has done batches, but none of them in this table."""
@@ -202,8 +256,12 @@ class _Doctor:
             why, cure = f"{why} {diagnosis.explanation}", diagnosis.cure
         return replace(diagnosis, explanation=why, cure=cure, known=self._known(diagnosis.user))
 
-    def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
-        last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
+    def _unusable(
+        self, root: str | None, user: str | None, explanation: str, cure: str
+    ) -> Diagnosis:
+        last = next(
+            (one for one in self._walk() if one.commit_user == user and _is_batch(one)), None
+        )
         diagnosis = _of_last(user or "-", root, last)
         return replace(diagnosis, explanation=explanation, cure=cure, known=self._known(user))
 
@@ -225,7 +283,10 @@ class _Doctor:
         for snapshot in self._walk():
             marks = Marks.of(snapshot.properties)
             # A commit user that contains the query's id differs from query to query.
-            earlier = marks.checkpoint == identity.checkpoint and str(marks.query_id) in snapshot.commit_user
+            earlier = (
+                marks.checkpoint == identity.checkpoint
+                and str(marks.query_id) in snapshot.commit_user
+            )
             earlier = earlier and identity.query_id not in (None, marks.query_id)
             if (earlier or snapshot.commit_user == identity.user) and _is_batch(snapshot):
                 return snapshot
@@ -246,7 +307,13 @@ def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
     if last is None:
         return found
     query, batch = Marks.of(last.properties).query_id, last.commit_identifier
-    return replace(found, last_batch=batch, last_snapshot=last.id, last_millis=last.time_millis, last_query_id=query)
+    return replace(
+        found,
+        last_batch=batch,
+        last_snapshot=last.id,
+        last_millis=last.time_millis,
+        last_query_id=query,
+    )
 
 
 def _is_batch(snapshot: Snapshot) -> bool:
@@ -261,14 +328,19 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     batch_id = 0 if planned is None else planned if replayed else planned + 1
     offsets = checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED
     done_millis = checkpoint.done_millis(batch_id - 1)
-    return Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis), replayed
+    return Batch(
+        batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis
+    ), replayed
 
 
 _MINUTE: Final = 60_000
 _UNITS: Final = ((24 * 60 * _MINUTE, "days"), (60 * _MINUTE, "hours"), (_MINUTE, "minutes"))
 
 
-def leftovers(storage: Storage, now_millis: int) -> tuple[str, ...]:
+def leftovers(
+    storage: Storage,
+    now_millis: int,
+) -> tuple[str, ...]:
     """What interrupted commands have left in a table, and which command ends each. A text for each: the pins of
     rollbacks together, the notes of expiries that are not at work now, and tags that cannot be read. `now_millis` is
     the time since the epoch by the local clock. Raises `StorageError`."""

@@ -7,11 +7,23 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Marks,
+    Snapshot,
+    own_properties,
+)
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
-from paimon_stream.stream.claims import NO_SUMMARY, BatchSummary, RegisteredWriter, previous_of, registered_writers
+from paimon_stream.stream.claims import (
+    NO_SUMMARY,
+    BatchSummary,
+    RegisteredWriter,
+    previous_of,
+    registered_writers,
+)
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -136,7 +148,9 @@ class History(tuple[HistoryEntry, ...]):
                 time=iso(one.time_millis) or "",
                 kind=one.commit_kind.value,
                 user=one.commit_user,
-                identifier=None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier,
+                identifier=None
+                if one.commit_identifier == BATCH_IDENTIFIER
+                else one.commit_identifier,
                 rows_added=one.delta_record_count,
                 rows=one.total_record_count,
                 marks=Marks.of(own_properties(one)),
@@ -153,16 +167,28 @@ class History(tuple[HistoryEntry, ...]):
 
     def _repr_html_(self) -> str:
         names = ("id", "time", "kind", "user", "identifier", "rows_added", "rows")
-        return html_table(repr(self), names, ([getattr(one, name) for name in names] for one in self))
+        return html_table(
+            repr(self), names, ([getattr(one, name) for name in names] for one in self)
+        )
 
 
-def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
+def table_file(
+    location: str,
+    layout: Layout,
+    entry: ManifestEntry,
+) -> TableFile:
     """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
-    partition, path = partition_by_column(layout, entry.partition), layout.whole_path(location, entry)
+    partition, path = (
+        partition_by_column(layout, entry.partition),
+        layout.whole_path(location, entry),
+    )
     return TableFile(partition=partition, bucket=entry.bucket, path=path, meta=entry.file)
 
 
-def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
+def partitions_of(
+    table: Table,
+    snapshot_id: int | None = None,
+) -> tuple[Partition, ...]:
     """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "". Raises
     `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
     grouped: dict[bytes, list[ManifestEntry]] = {}
@@ -183,7 +209,10 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     return tuple(sorted(found, key=lambda one: one.path))
 
 
-def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[str, ManifestFileMeta], ...]:
+def manifests_of(
+    table: Table,
+    snapshot_id: int | None = None,
+) -> tuple[tuple[str, ManifestFileMeta], ...]:
     """The manifests of a snapshot, in the order in which they apply, each after the base, delta or changelog list that
     names it. () for an empty table. Raises `NotFound` for an unknown snapshot, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
@@ -191,11 +220,18 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[tuple[st
         return ()
     store = ManifestStore(table.storage)
     base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    lists = (("base", base), ("delta", store.delta(snapshot)), ("changelog", store.changelog(snapshot)))
+    lists = (
+        ("base", base),
+        ("delta", store.delta(snapshot)),
+        ("changelog", store.changelog(snapshot)),
+    )
     return tuple((name, meta) for name, metas in lists for meta in metas)
 
 
-def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
+def statistics_of(
+    table: Table,
+    snapshot_id: int | None = None,
+) -> Statistics:
     """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
@@ -234,13 +270,23 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     found.sort(key=lambda one: -(one.last_snapshot or 0))
     seen = {(one.user, one.query_id) for one in found}
     silent = (one for one in registers.values() if (one.user, one.query_id) not in seen)
-    names, left = ("user", "query_id", "checkpoint", "query_name"), sorted(silent, key=lambda one: one.user)
-    return (*found, *(Writer(**{name: getattr(one, name) for name in names}, registered=True) for one in left))
+    names, left = (
+        ("user", "query_id", "checkpoint", "query_name"),
+        sorted(silent, key=lambda one: one.user),
+    )
+    return (
+        *found,
+        *(Writer(**{name: getattr(one, name) for name in names}, registered=True) for one in left),
+    )
 
 
-def _writer(user: str, query_id: str | None, made: list[Snapshot], registers: Mapping[str, RegisteredWriter]) -> Writer:
+def _writer(
+    user: str, query_id: str | None, made: list[Snapshot], registers: Mapping[str, RegisteredWriter]
+) -> Writer:
     last = made[-1]
-    with_rows = next((one for one in reversed(made) if one.commit_kind is not CommitKind.COMPACT), last)
+    with_rows = next(
+        (one for one in reversed(made) if one.commit_kind is not CommitKind.COMPACT), last
+    )
     marks = [Marks.of(own_properties(snapshot)) for snapshot in made]
     batches = {one.commit_identifier for one in made if one.commit_identifier != BATCH_IDENTIFIER}
     register = registers.get(user)
@@ -255,7 +301,9 @@ def _writer(user: str, query_id: str | None, made: list[Snapshot], registers: Ma
         batches=len(batches),
         first_batch=min(batches, default=None),
         last_batch=max(batches, default=None),
-        gaps=tuple((low + 1, high - 1) for low, high in pairwise(sorted(batches)) if high - low > 1),
+        gaps=tuple(
+            (low + 1, high - 1) for low, high in pairwise(sorted(batches)) if high - low > 1
+        ),
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,

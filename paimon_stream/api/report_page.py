@@ -49,13 +49,21 @@ class Section:
 
     def html(self, name: str) -> str:
         """The section. What its plot shows is in the element `name`, for the page's script."""
-        figure = json.dumps({"data": self.traces, "layout": {"margin": _TOP, **self.layout}}).replace("<", "\\u003c")
-        plot = f'<div class="plot" id="{name}"></div><script type="application/json">{figure}</script>'
+        figure = json.dumps(
+            {"data": self.traces, "layout": {"margin": _TOP, **self.layout}}
+        ).replace("<", "\\u003c")
+        plot = (
+            f'<div class="plot" id="{name}"></div><script type="application/json">{figure}</script>'
+        )
         shown = self.rows[:_MOST_ROWS]
         of = f", {len(shown):,} of {len(self.rows):,}" if len(shown) < len(self.rows) else ""
         table = f"<details><summary>Numbers{of}</summary>{_table(self.header, shown)}</details>"
-        inside = (plot if self.traces else "") + (table if self.traces else _table(self.header, shown)) * bool(shown)
-        return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{inside}</section>"
+        inside = (plot if self.traces else "") + (
+            table if self.traces else _table(self.header, shown)
+        ) * bool(shown)
+        return (
+            f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{inside}</section>"
+        )
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -82,12 +90,16 @@ class ReportPage:
         plotly = require("plotly.offline", "report", "A report").get_plotlyjs()
         body = "" if self.overview is None else self.overview.html("overview")
         for number, (location, sections) in enumerate(self.tables.items()):
-            inside = "".join(one.html(f"plot-{number}-{place}") for place, one in enumerate(sections))
+            inside = "".join(
+                one.html(f"plot-{number}-{place}") for place, one in enumerate(sections)
+            )
             opened = " open" * (len(self.tables) == 1)
             body += f"<details class=table{opened}><summary><h2>{escape(location)}</h2></summary>{inside}</details>"
         made = iso(system().clock.now_millis())
         head = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {made}.</p>"
-        return _PAGE.format(title=escape(self.title), style=_STYLE, plotly=plotly, script=_SCRIPT, body=head + body)
+        return _PAGE.format(
+            title=escape(self.title), style=_STYLE, plotly=plotly, script=_SCRIPT, body=head + body
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes the page to a file. Raises `InvalidOption` if that cannot be written, and `MissingExtra`."""
@@ -106,7 +118,12 @@ class ReportPage:
         return f'<iframe {frame} srcdoc="{escape(self.html())}"></iframe>'
 
 
-def sections_of(table: Table, *, snapshots: int = 500, sample: int = 0) -> list[Section]:
+def sections_of(
+    table: Table,
+    *,
+    snapshots: int = 500,
+    sample: int = 0,
+) -> list[Section]:
     """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with `sample` data files.
     Raises no error of this package."""
     store = SnapshotStore(table.storage)
@@ -160,7 +177,9 @@ def _named(partition: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in partition.items())
 
 
-def _trace(kind: str, name: str, x: Sequence[object], y: Sequence[object], **more: object) -> dict[str, Any]:
+def _trace(
+    kind: str, name: str, x: Sequence[object], y: Sequence[object], **more: object
+) -> dict[str, Any]:
     return {"type": kind, "name": name, "x": x, "y": y, **more}
 
 
@@ -173,14 +192,21 @@ def _phases(entries: History) -> Section:
     known = [one for one in _of_streams(entries) if one.previous]
     names = list(dict.fromkeys(name for one in known for name in phases_of(one.previous)))
     times = [one.time for one in known]
-    traces = [_trace("bar", name, times, [one.previous.get(name, 0) for one in known]) for name in names]
-    about = "Milliseconds of each commit by step, at the time of the commit after it, which says so."
+    traces = [
+        _trace("bar", name, times, [one.previous.get(name, 0) for one in known]) for name in names
+    ]
+    about = (
+        "Milliseconds of each commit by step, at the time of the commit after it, which says so."
+    )
     none = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
     return Section(
         title="Commits by phase",
         about=about if known else none,
         header=("batch", "attempts", *names),
-        rows=[[one.previous.get(name) for name in ("batch", "attempts", *names)] for one in reversed(known)],
+        rows=[
+            [one.previous.get(name) for name in ("batch", "attempts", *names)]
+            for one in reversed(known)
+        ],
         traces=traces,
         layout={"barmode": "stack", "yaxis": {"title": {"text": "ms"}}},
     )
@@ -190,11 +216,21 @@ def _batches(entries: History) -> Section:
     found, shown = _of_streams(entries), ("rows", "bytes", "files")
     times = [one.time for one in found]
     traces = [
-        _trace("scatter", name, times, [getattr(one.batch, name) for one in found], mode=_LINES, yaxis=f"y{place + 1}")
+        _trace(
+            "scatter",
+            name,
+            times,
+            [getattr(one.batch, name) for one in found],
+            mode=_LINES,
+            yaxis=f"y{place + 1}",
+        )
         for place, name in enumerate(shown)
     ]
     axes = {
-        f"yaxis{place + 1}": {"title": {"text": name}, "domain": [0.7 - 0.35 * place, 1 - 0.35 * place]}
+        f"yaxis{place + 1}": {
+            "title": {"text": name},
+            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],
+        }
         for place, name in enumerate(shown)
     }
     return Section(
@@ -202,7 +238,14 @@ def _batches(entries: History) -> Section:
         about=f"Rows, bytes and files of {count(len(found), 'batch')} of streams.",
         header=("batch", "time", *shown, "write ms"),
         rows=[
-            (one.identifier, one.time, one.batch.rows, one.batch.bytes, one.batch.files, one.batch.write_millis)
+            (
+                one.identifier,
+                one.time,
+                one.batch.rows,
+                one.batch.bytes,
+                one.batch.files,
+                one.batch.write_millis,
+            )
             for one in reversed(found)
         ],
         traces=traces if found else (),
@@ -215,13 +258,26 @@ def _attempts(entries: History) -> Section:
     for one in _of_streams(entries):
         restarted = runs.get(one.user, one.marks.run_id) != one.marks.run_id
         runs[one.user] = one.marks.run_id
-        made[one.user, one.identifier] = [one.identifier, one.time, None, None, int(restarted), one.batch.reused or 0]
+        made[one.user, one.identifier] = [
+            one.identifier,
+            one.time,
+            None,
+            None,
+            int(restarted),
+            one.batch.reused or 0,
+        ]
         if one.previous and (before := made.get((one.user, one.previous.get("batch")))):
             before[2:4] = one.previous.get("attempts", 1), one.previous.get("conflicts", 0)
     rows, names = list(made.values())[::-1], ("attempts", "conflicts", "restarts", "reused")
-    times, columns = [row[1] for row in rows], [[row[at] or None for row in rows] for at in range(2, 6)]
+    times, columns = (
+        [row[1] for row in rows],
+        [[row[at] or None for row in rows] for at in range(2, 6)],
+    )
     tries, conflicts, restarts, reused = (sum(filter(None, numbers)) for numbers in columns)
-    lost, most = tries - len([*filter(None, columns[0])]), max((one or 0 for row in rows for one in row[2:]), default=0)
+    lost, most = (
+        tries - len([*filter(None, columns[0])]),
+        max((one or 0 for row in rows for one in row[2:]), default=0),
+    )
     return Section(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost, 'attempt')}, and {count(conflicts, 'compaction')} lost to "
@@ -230,7 +286,14 @@ def _attempts(entries: History) -> Section:
         header=("batch", "time", *names),
         rows=rows,
         traces=[
-            _trace("scatter", name, times, column, mode="markers" if at else _LINES, marker={"size": 12 - 2 * at})
+            _trace(
+                "scatter",
+                name,
+                times,
+                column,
+                mode="markers" if at else _LINES,
+                marker={"size": 12 - 2 * at},
+            )
             for at, (name, column) in enumerate(zip(names, columns, strict=True))
             if any(column)
         ],
@@ -246,12 +309,19 @@ def _writers(entries: History) -> Section:
     for (who, kind), made in grouped.items():
         name, texts = who[-30:], [f"snapshot {one.id}" for one in made]
         times = [one.time for one in made]
-        traces.append(_trace("scatter", f"{name} {kind}", times, [name] * len(made), mode="markers", text=texts))
+        traces.append(
+            _trace(
+                "scatter", f"{name} {kind}", times, [name] * len(made), mode="markers", text=texts
+            )
+        )
     return Section(
         title="Writers",
         about="Who made which snapshot, and when.",
         header=("writer", "kind", "snapshots", "first", "last"),
-        rows=[(who, kind, len(made), made[-1].time, made[0].time) for (who, kind), made in grouped.items()],
+        rows=[
+            (who, kind, len(made), made[-1].time, made[0].time)
+            for (who, kind), made in grouped.items()
+        ],
         traces=traces[:_MOST_GROUPS],
         layout={"margin": {**_TOP, "l": 200}, "yaxis": {"type": "category"}},
     )
@@ -261,14 +331,20 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     manifests, rows = ManifestStore(table.storage), list[tuple[int, str, int, int]]()
     for one in snapshots[:: -max(-(-len(snapshots) // _MOST_LISTS), 1)]:
         metas = manifests.base_and_delta(one)
-        rows.append((one.id, iso(one.time_millis) or "", len(metas), sum(meta.file_size for meta in metas)))
+        rows.append(
+            (one.id, iso(one.time_millis) or "", len(metas), sum(meta.file_size for meta in metas))
+        )
     times = [row[1] for row in rows]
     traces = [
         _trace("scatter", name, times, [row[at] for row in rows], mode=_LINES, yaxis=axis)
         for name, at, axis in (("manifests", 2, "y"), ("bytes", 3, "y2"))
     ]
     ids = [one.id for one in snapshots]
-    about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}." if ids else "There are no snapshots."
+    about = (
+        f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}."
+        if ids
+        else "There are no snapshots."
+    )
     return Section(
         title="Manifests",
         about=f"{about} A commit reads the manifests that a snapshot has, so they should be few.",
@@ -277,7 +353,12 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
         traces=traces if rows else (),
         layout={
             "yaxis": {"title": {"text": "manifests"}},
-            "yaxis2": {"title": {"text": "bytes"}, "overlaying": "y", "side": "right", "showgrid": False},
+            "yaxis2": {
+                "title": {"text": "bytes"},
+                "overlaying": "y",
+                "side": "right",
+                "showgrid": False,
+            },
             "margin": {**_TOP, "r": 90},
         },
     )
@@ -286,31 +367,68 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
 def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
     grouped: dict[str, list[int]] = defaultdict(list)
     for one in live:
-        grouped[_named(partition_by_column(table.layout, one.partition)) or "all"].append(one.file.file_size)
+        grouped[_named(partition_by_column(table.layout, one.partition)) or "all"].append(
+            one.file.file_size
+        )
     rows, most = list[tuple[object, ...]](), sorted(grouped.items(), key=lambda item: -len(item[1]))
     for name, sizes in most:
-        low, middle, high = quantiles(sizes, n=4, method="inclusive") if len(sizes) > 1 else sizes * 3
-        rows.append((name, len(sizes), sum(sizes), min(sizes), round(low), round(middle), round(high), max(sizes)))
+        low, middle, high = (
+            quantiles(sizes, n=4, method="inclusive") if len(sizes) > 1 else sizes * 3
+        )
+        rows.append(
+            (
+                name,
+                len(sizes),
+                sum(sizes),
+                min(sizes),
+                round(low),
+                round(middle),
+                round(high),
+                max(sizes),
+            )
+        )
     keys = (("lowerfence", 3), ("q1", 4), ("median", 5), ("q3", 6), ("upperfence", 7))
     shown = rows[:_MOST_GROUPS]
-    box = {"type": "box", "x": [row[0] for row in shown], **{key: [row[at] for row in shown] for key, at in keys}}
+    box = {
+        "type": "box",
+        "x": [row[0] for row in shown],
+        **{key: [row[at] for row in shown] for key, at in keys},
+    }
     total = sum(map(sum, grouped.values()))
     few = f" The {len(shown)} with most files are drawn." if len(shown) < len(rows) else ""
     return Section(
         title="Sizes of files",
         about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{few}",
-        header=("partition", "files", "bytes", "smallest", "quarter", "half", "three quarters", "largest"),
+        header=(
+            "partition",
+            "files",
+            "bytes",
+            "smallest",
+            "quarter",
+            "half",
+            "three quarters",
+            "largest",
+        ),
         rows=rows,
         traces=[box] if rows else (),
-        layout={"yaxis": {"type": "log", "title": {"text": "bytes"}}, "xaxis": {"type": "category"}},
+        layout={
+            "yaxis": {"type": "log", "title": {"text": "bytes"}},
+            "xaxis": {"type": "category"},
+        },
     )
 
 
 def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     if not table.schema.primary_keys:
-        return Section(title="Files of level 0", about="The table has no primary key, so its files have no levels.")
+        return Section(
+            title="Files of level 0",
+            about="The table has no primary key, so its files have no levels.",
+        )
     depth = Counter((one.partition, one.bucket) for one in live if one.file.level == 0)
-    found = ((partition_by_column(table.layout, one), bucket, files) for (one, bucket), files in depth.most_common())
+    found = (
+        (partition_by_column(table.layout, one), bucket, files)
+        for (one, bucket), files in depth.most_common()
+    )
     rows = [(_named(partition), bucket, files) for partition, bucket, files in found]
     names = [f"{partition} {bucket}".strip() for partition, bucket, _ in rows[:_MOST_GROUPS]]
     bars = _trace("bar", "files", names, [row[2] for row in rows[:_MOST_GROUPS]])

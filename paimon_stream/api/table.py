@@ -76,14 +76,22 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
-            columns, wanted = described_columns(schema), given.mapping("options", options, "{'bucket': '4'}")
+            columns, wanted = (
+                described_columns(schema),
+                given.mapping("options", options, "{'bucket': '4'}"),
+            )
             keys: dict[str, Any] = {"partition_keys": partition_keys, "primary_keys": primary_keys}
             created = create_table(storage, columns, **keys, options=wanted, comment=comment or "")
         if created is not None:
             try:
                 check_writable(created, in_stream=True)
-            except (errors.ConfigError, errors.StorageError) as why:  # it is for other engines, or a mistake
-                warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=2)
+            except (
+                errors.ConfigError,
+                errors.StorageError,
+            ) as why:  # it is for other engines, or a mistake
+                warnings.warn(
+                    f"The table was created, but this release cannot write it. {why}", stacklevel=2
+                )
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
@@ -93,7 +101,11 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
     @classmethod
     def load(
-        cls, location: str, *, branch: str | None = None, storage_options: Mapping[str, str] | None = None
+        cls,
+        location: str,
+        *,
+        branch: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> "PaimonTable":
         """Loads the table in the folder `location`, or one of its branches: with `branch="x"` or with a location that
         ends in `$branch_x`, everything is read from and written to that branch. Raises `NotFound` if there is none,
@@ -129,7 +141,11 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
 
 
 def _is_pair(one: Any) -> bool:
-    return isinstance(one, (list, tuple)) and len(one) == 2 and all(isinstance(part, str) for part in one)
+    return (
+        isinstance(one, (list, tuple))
+        and len(one) == 2
+        and all(isinstance(part, str) for part in one)
+    )
 
 
 def _field_of_arrow(position: int, column: pa.Field) -> DataField:

@@ -14,7 +14,10 @@ from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
 from paimon_stream.maintenance.findings import VerifyReport
-from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
+from paimon_stream.maintenance.manifest_compaction import (
+    ManifestCompactionReport,
+    compact_manifests,
+)
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_index
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
@@ -65,9 +68,16 @@ class TableMaintenance(LoadedTable):
         protect_streams = given.flag("protect_streams", protect_streams)
         given.function("progress", progress)
         limits = (retain_max, retain_min, older_than, max_deletes, dry_run)
-        return expire_snapshots(self._newest(), *limits, protect_streams=protect_streams, progress=progress)
+        return expire_snapshots(
+            self._newest(), *limits, protect_streams=protect_streams, progress=progress
+        )
 
-    def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
+    def create_tag(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        time_retained: Age | None = None,
+    ) -> TagReport:
         """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
         `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's `tag.default-time-retained`.
         If neither is set, the tag stays until it is deleted. Raises `InvalidOption` for an invalid name,
@@ -89,7 +99,13 @@ class TableMaintenance(LoadedTable):
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
-    def rollback_to(self, target: int | str, *, dry_run: bool = False, take_over: bool = False) -> RollbackReport:
+    def rollback_to(
+        self,
+        target: int | str,
+        *,
+        dry_run: bool = False,
+        take_over: bool = False,
+    ) -> RollbackReport:
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and removes later
         snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers first;
         expiry, orphan removal and the deletion of tags may run beside it. A stream that loses batches stops with
@@ -116,7 +132,11 @@ class TableMaintenance(LoadedTable):
         branch=name)`. Raises `CorruptMetadata`, `StorageError`."""
         return of_branches.read_branches(self._storage)
 
-    def create_branch(self, name: str, tag: str | None = None) -> of_branches.BranchReport:
+    def create_branch(
+        self,
+        name: str,
+        tag: str | None = None,
+    ) -> of_branches.BranchReport:
         """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty one with all schemas.
         The branch keeps the files that it needs. A call that was interrupted is completed by the same call.
 
@@ -127,14 +147,27 @@ class TableMaintenance(LoadedTable):
         self._given.text("tag", tag, blank=True, optional=True)
         return of_branches.create_branch(self._newest(), name, tag)
 
-    def delete_branch(self, name: str, *, dry_run: bool = False) -> of_branches.BranchReport:
+    def delete_branch(
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+    ) -> of_branches.BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay until
         `remove_orphan_files` removes them. Stop its writers first. A call that was interrupted is completed by the same
         call. `found` in the report says whether it existed. Raises `InvalidOption`, `StorageError`."""
         self._given.text("name", name, blank=True)
-        return of_branches.delete_branch(self._newest(), name, dry_run=self._given.flag("dry_run", dry_run))
+        return of_branches.delete_branch(
+            self._newest(), name, dry_run=self._given.flag("dry_run", dry_run)
+        )
 
-    def fast_forward(self, name: str, *, dry_run: bool = False, take_over: bool = False) -> of_branches.ForwardReport:
+    def fast_forward(
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+        take_over: bool = False,
+    ) -> of_branches.ForwardReport:
         """Makes main what a branch is. Main loses the snapshots that the branch does not have, with their tags, and
         gets the snapshots, tags and schemas that only the branch has. The branch stays. Stop the writers first. A
         stream on main that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
@@ -146,7 +179,10 @@ class TableMaintenance(LoadedTable):
         snapshot and their schemas differ, `CommitContended` if writers or an expiry of the branch are at work, and the
         errors of `rollback_to`."""
         self._given.text("name", name, blank=True)
-        dry_run, take_over = self._given.flag("dry_run", dry_run), self._given.flag("take_over", take_over)
+        dry_run, take_over = (
+            self._given.flag("dry_run", dry_run),
+            self._given.flag("take_over", take_over),
+        )
         return of_branches.fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
 
     # -- lost batches, partitions ------------------------------------------------------------------
@@ -179,10 +215,20 @@ class TableMaintenance(LoadedTable):
         snapshot = given.whole("snapshot", snapshot, least=1, optional=True)
         given.text("delta_list", delta_list, optional=True)
         dry_run = given.flag("dry_run", dry_run)
-        return recommit(self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run)
+        return recommit(
+            self._newest(),
+            commit_user,
+            batch,
+            snapshot=snapshot,
+            delta_list=delta_list,
+            dry_run=dry_run,
+        )
 
     def expire_partitions(
-        self, options: Mapping[str, str] | None = None, *, dry_run: bool = False
+        self,
+        options: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> PartitionExpiryReport:
         """Drops the partitions that are older than `partition.expiration-time`, at most `partition.expiration-max-num`
         of them. Earlier snapshots keep the rows until they expire. `options` are those of the table that begin
@@ -192,7 +238,9 @@ class TableMaintenance(LoadedTable):
         dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
         return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
 
-    def _of_call(self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]) -> dict[str, str]:
+    def _of_call(
+        self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
+    ) -> dict[str, str]:
         """The options that are given for one call. Raises `InvalidOption` for others than those that are allowed."""
         known = [one.key for one in allowed]
         asked = self._given.mapping("options", options, f"{{{known[0]!r}: '2'}}", texts=True)
@@ -222,9 +270,16 @@ class TableMaintenance(LoadedTable):
         dry_run = self._given.flag("dry_run", dry_run)
         max_paths = self._given.whole("max_paths", max_paths, least=0)
         self._given.function("progress", progress, optional=True)
-        return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent)
+        return remove_orphan_files(
+            self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent
+        )
 
-    def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
+    def verify(
+        self,
+        *,
+        sample: int = DEFAULT_SAMPLE,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right. `sample` data
         files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything that is broken becomes a
         finding, with its cure. Raises only `InvalidOption` and `StorageError`."""
@@ -259,7 +314,9 @@ class TableMaintenance(LoadedTable):
         full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
         given.function("progress", progress)
         example = "a list of partitions such as [{'dt': '2024-02-29'}]"
-        specs = None if partitions is None else given.items("partitions", partitions, Mapping, example)
+        specs = (
+            None if partitions is None else given.items("partitions", partitions, Mapping, example)
+        )
         for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
                 cure = "Leave it out, or sort with Flink or Spark on the JVM (sys.compact)."
@@ -267,16 +324,28 @@ class TableMaintenance(LoadedTable):
                 raise UnsupportedFeature(text, option=key).of_table(self.location)
         load = partial(load_table, self._storage, self._of_call(options, OF_CALLS))
         there = executors_of_session(self._table)
-        return compact(load, full=full, partitions=specs, dry_run=dry_run, progress=progress, elsewhere=there)
+        return compact(
+            load, full=full, partitions=specs, dry_run=dry_run, progress=progress, elsewhere=there
+        )
 
-    def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
+    def compact_manifests(
+        self,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run
         reports only. Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
 
-    def rebuild_index(self, *, dry_run: bool = True, progress: Progress = silent) -> RebuiltIndexReport:
+    def rebuild_index(
+        self,
+        *,
+        dry_run: bool = True,
+        progress: Progress = silent,
+    ) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets with the keys of its files, and makes what is wrong
         anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the writers of other engines first.
 

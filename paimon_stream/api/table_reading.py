@@ -14,7 +14,13 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import read_tags
-from paimon_stream.options import PARTITION_DEFAULT_NAME, Arguments, Moment, check_sink_options, moment_millis
+from paimon_stream.options import (
+    PARTITION_DEFAULT_NAME,
+    Arguments,
+    Moment,
+    check_sink_options,
+    moment_millis,
+)
 from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan, find_snapshot, plan_scan
@@ -89,15 +95,25 @@ class TableReading(LoadedTable):
         store = SnapshotStore(self._storage)
         return tuple(filter(None, map(store.find, store.ids())))
 
-    def report(self, *, snapshots: int = 500, sample: int = 0) -> ReportPage:
+    def report(
+        self,
+        *,
+        snapshots: int = 500,
+        sample: int = 0,
+    ) -> ReportPage:
         """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase, batches, writers,
         manifests, sizes of files, levels, read amplification, and what `verify` finds. It looks at the newest
         `snapshots`, and reads `sample` data files in full. What cannot be read is reported on the page. Raises
         `InvalidOption`, and `MissingExtra` without plotly."""
         given = self._given
-        number, files = given.whole("snapshots", snapshots, least=1), given.whole("sample", sample, least=0)
+        number, files = (
+            given.whole("snapshots", snapshots, least=1),
+            given.whole("sample", sample, least=0),
+        )
         require("plotly", "report", "PaimonTable.report")
-        return ReportPage(self.location, {self.location: sections_of(self._table, snapshots=number, sample=files)})
+        return ReportPage(
+            self.location, {self.location: sections_of(self._table, snapshots=number, sample=files)}
+        )
 
     def history(self) -> History:
         """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`, `StorageError`."""
@@ -108,7 +124,9 @@ class TableReading(LoadedTable):
         return SnapshotStore(self._storage).latest()
 
     def files(
-        self, snapshot_id: int | None = None, partition: Mapping[str, Any] | str | None = None
+        self,
+        snapshot_id: int | None = None,
+        partition: Mapping[str, Any] | str | None = None,
     ) -> tuple[TableFile, ...]:
         """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the same
         forms as in `to_arrow`. Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData`
@@ -122,7 +140,9 @@ class TableReading(LoadedTable):
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
-        entries = snapshot_files(table, snapshot, PartitionFilter(table.partition_types, specs=specs))
+        entries = snapshot_files(
+            table, snapshot, PartitionFilter(table.partition_types, specs=specs)
+        )
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
@@ -161,20 +181,37 @@ class TableReading(LoadedTable):
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
-    def to_pandas(self, *args: Any, **arguments: Any) -> Any:
+    def to_pandas(
+        self,
+        *args: Any,
+        **arguments: Any,
+    ) -> Any:
         """The rows of `to_arrow`, whose arguments it takes, as a `pandas.DataFrame`. Raises also `MissingExtra`."""
         require("pandas", None, "PaimonTable.to_pandas")
         return self.to_arrow(*args, **arguments).to_pandas()
 
-    def to_polars(self, *args: Any, **arguments: Any) -> Any:
+    def to_polars(
+        self,
+        *args: Any,
+        **arguments: Any,
+    ) -> Any:
         """The rows of `to_arrow`, whose arguments it takes, as a `polars.DataFrame`. Raises also `MissingExtra`."""
-        return require("polars", None, "PaimonTable.to_polars").from_arrow(self.to_arrow(*args, **arguments))
+        return require("polars", None, "PaimonTable.to_polars").from_arrow(
+            self.to_arrow(*args, **arguments)
+        )
 
-    def to_duckdb(self, *args: Any, connection: Any = None, **arguments: Any) -> Any:
+    def to_duckdb(
+        self,
+        *args: Any,
+        connection: Any = None,
+        **arguments: Any,
+    ) -> Any:
         """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also `MissingExtra`."""
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
-            raise self._given.wrong("connection", connection, "a connection of duckdb, or leave it out")
+            raise self._given.wrong(
+                "connection", connection, "a connection of duckdb, or leave it out"
+            )
         rows = self.to_arrow(*args, **arguments)
         return duckdb.from_arrow(rows, connection=connection or duckdb.default_connection())
 
@@ -196,7 +233,9 @@ class TableReading(LoadedTable):
             raise self._given.wrong("spark", spark, "a SparkSession")
         native = self._given.flag("native", native, optional=True)
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, None)
-        return require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark").frame_of(spark, scan, native)
+        return require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark").frame_of(
+            spark, scan, native
+        )
 
     def to_batches(
         self,
@@ -213,11 +252,19 @@ class TableReading(LoadedTable):
         For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
         Errors in the arguments are raised at once, errors of a data file when that file is read."""
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
-        return read_batches(self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows)
+        return read_batches(
+            self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows
+        )
 
-    def _scan(self, snapshot_id: Any, columns: Any, partition: Any, tag: Any, timestamp: Any, filter: Any) -> Scan:
+    def _scan(
+        self, snapshot_id: Any, columns: Any, partition: Any, tag: Any, timestamp: Any, filter: Any
+    ) -> Scan:
         with naming(self.location):
             if timestamp is not None:
-                timestamp = moment_millis(timestamp, "timestamp", self.location, system().clock.now_millis())
+                timestamp = moment_millis(
+                    timestamp, "timestamp", self.location, system().clock.now_millis()
+                )
             what = {"columns": columns, "partition": partition, "filter": filter}
-            return plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, **what)
+            return plan_scan(
+                self._table, snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, **what
+            )

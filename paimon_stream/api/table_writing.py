@@ -43,7 +43,10 @@ Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader
 _BATCH_ROWS: Final = 65_536
 
 
-def append_rows(table: Table, rows: Rows) -> CommitReport:
+def append_rows(
+    table: Table,
+    rows: Rows,
+) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
     digest, user = _check(table), batch_user(table.options, system().ids)
     for rewritten in count():
@@ -73,7 +76,12 @@ def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
     return batch_commit(table).numbers(replaces=replaces) if table.schema.primary_keys else None
 
 
-def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
+def overwrite_rows(
+    table: Table,
+    rows: Rows,
+    partition: Mapping[str, Any] | None,
+    dynamic: bool | None,
+) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
     digest = _check(table)
     if partition is None and dynamic is None and _is_spark(rows):
@@ -84,7 +92,9 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
     table, messages, summary = _write(table, rows, fixed, numbering, user)
     said = None if partition is not None else replaces_some
     with _removed_if_refused(table, messages):
-        return batch_commit(table, user, digest).overwrite(partition, messages, dynamic=said, properties=summary)
+        return batch_commit(table, user, digest).overwrite(
+            partition, messages, dynamic=said, properties=summary
+        )
 
 
 @contextmanager
@@ -99,7 +109,11 @@ def _removed_if_refused(table: Table, messages: tuple[CommitMessage, ...]) -> It
         raise
 
 
-def batch_commit(table: Table, user: str | None = None, digest: str | None = None) -> TableCommit:
+def batch_commit(
+    table: Table,
+    user: str | None = None,
+    digest: str | None = None,
+) -> TableCommit:
     """Commits one batch, by default under a new commit user. For `digest` see `TableCommit`."""
     user = user or batch_user(table.options, system().ids)
     return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
@@ -122,7 +136,11 @@ def _write(
     started = clock.monotonic()
     table, messages = _write_files(table, rows, fixed, numbering, user)
     millis = (clock.monotonic() - started) * 1000
-    return table, messages, BatchSummary.of_messages(messages, millis=millis, reused=False).properties()
+    return (
+        table,
+        messages,
+        BatchSummary.of_messages(messages, millis=millis, reused=False).properties(),
+    )
 
 
 def _write_files(
@@ -130,20 +148,28 @@ def _write_files(
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
     if _is_spark(rows):
-        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index, user)
+        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(
+            rows, table, fixed, first, index, user
+        )
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
         cure = "the columns of Arrow rows are not merged into a table's. Leave it out, and alter the table first."
         text = f"merge_schema needs a DataFrame of Spark; {cure}"
         raise errors.UnsupportedFeature(text, option="merge_schema").of_table(table.location)
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
+    spec = WriteSpec(
+        storage=table.storage, schema=table.schema, options=table.options, index=index, user=user
+    )
     operations = Operations.of(table.options)
     if operations is not None:
         operations.check(table.schema, table.options, table.location)
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
-    batches = _completed(_batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack)
+    batches = _completed(
+        _batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack
+    )
     if table.schema.primary_keys:
-        return table, write_keyed_task(spec, batches, first_sequence=first, operations=operations).messages
+        return table, write_keyed_task(
+            spec, batches, first_sequence=first, operations=operations
+        ).messages
     return table, write_task(spec, batches).messages
 
 
@@ -163,7 +189,9 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
             raise errors.IncompatibleSchema(text).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
-    yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
+    yield pa.RecordBatch.from_arrays(
+        [pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema
+    )
     yield from batches
 
 
@@ -180,7 +208,9 @@ def _of_frame(table: Table, rows: Any) -> Any:
         series, wanted = rows.iloc[:, place], types.get(name, pa.null())
         try:
             # pandas has whole numbers with NULL as floats, and nested values as Python objects
-            exact = pa.types.is_nested(wanted) or (pa.types.is_integer(wanted) and series.dtype.kind == "f")
+            exact = pa.types.is_nested(wanted) or (
+                pa.types.is_integer(wanted) and series.dtype.kind == "f"
+            )
             columns.append(pa.Array.from_pandas(series, type=wanted if exact else None))
         except (pa.ArrowException, OverflowError) as why:
             text = f"column {name!r} cannot be converted: {str(why).splitlines()[0].rstrip('.')}. Nothing was written."
@@ -189,7 +219,11 @@ def _of_frame(table: Table, rows: Any) -> Any:
 
 
 def _completed(
-    batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, missing_are_null: bool
+    batches: Iterable[pa.RecordBatch],
+    schema: TableSchema,
+    fixed: Mapping[str, pa.Scalar],
+    *,
+    missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
     """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, nullable ones."""
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
@@ -203,7 +237,9 @@ def _completed(
                 continue
             if one.name in fixed:
                 columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
-            elif one.name not in keys and (one.default_value is not None or (missing_are_null and one.type.nullable)):
+            elif one.name not in keys and (
+                one.default_value is not None or (missing_are_null and one.type.nullable)
+            ):
                 columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -242,7 +278,10 @@ class TableWriting(LoadedTable):
         key; then nothing is in the table, and the written files are removed. Raises `CommitUnknown` if the rows may be
         in the table. Other errors in Spark's plan are raised as Spark raises them."""
         operations = {"operation_column": operation_column, "operation_mapping": operation_mapping}
-        return append_rows(self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations), df)
+        return append_rows(
+            self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations),
+            df,
+        )
 
     def overwrite(
         self,
@@ -280,7 +319,13 @@ class TableWriting(LoadedTable):
         `InvalidOption` if no spec is given, and the errors of `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
 
-    def delete(self, where: Any, *, dry_run: bool = False, progress: Progress = silent) -> DeleteReport:
+    def delete(
+        self,
+        where: Any,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> DeleteReport:
         """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data file changes. For
         append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
 

@@ -43,11 +43,21 @@ _KINDS: Final = {
     "mysql": ("pymysql", "mysql+pymysql", "TIMESTAMPDIFF(SECOND, acquired_at, NOW())"),
     "postgresql": ("psycopg", "postgresql+psycopg", "EXTRACT(EPOCH FROM AGE(NOW(), acquired_at))"),
 }
-_URI: Final = re.compile(r"jdbc:(\w+):(?://([^/:?@,]+)(?::([0-9]{1,5}))?/)?(?!//)([^?]+)(?:\?(.*))?")
-_MAX_SLEEP: Final = opt.Option("lock-check-max-sleep", duration, "8 s", "The longest wait between two looks.")
-_TIMEOUT: Final = opt.Option("lock-acquire-timeout", duration, "8 min", "How long a lock is waited for, and lasts.")
-_SYNC: Final = opt.Option("sync-all-properties", opt.boolean, "true", "Whether rows hold the options of tables.")
-_PUBLISHED: Final = re.compile(r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+")
+_URI: Final = re.compile(
+    r"jdbc:(\w+):(?://([^/:?@,]+)(?::([0-9]{1,5}))?/)?(?!//)([^?]+)(?:\?(.*))?"
+)
+_MAX_SLEEP: Final = opt.Option(
+    "lock-check-max-sleep", duration, "8 s", "The longest wait between two looks."
+)
+_TIMEOUT: Final = opt.Option(
+    "lock-acquire-timeout", duration, "8 min", "How long a lock is waited for, and lasts."
+)
+_SYNC: Final = opt.Option(
+    "sync-all-properties", opt.boolean, "true", "Whether rows hold the options of tables."
+)
+_PUBLISHED: Final = re.compile(
+    r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+"
+)
 _FOLDER: Final = re.compile(r"([^/]+)\.db/+([^/]+)/*\Z")
 _LAST_SECONDS: Final = 60  # a put may take as long, so a lock that expires sooner is not used
 
@@ -58,10 +68,17 @@ class JdbcCatalog(FilesystemCatalog):
 
     def list_databases(self) -> list[str]:
         """The names of the databases, sorted."""
-        named = [f"SELECT database_name FROM {rows} WHERE catalog_key = :key" for rows in (_TABLE, _DATABASE)]
+        named = [
+            f"SELECT database_name FROM {rows} WHERE catalog_key = :key"
+            for rows in (_TABLE, _DATABASE)
+        ]
         return sorted(one[0] for one in ask(self.storage_options, " UNION ".join(named)))
 
-    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+    ) -> None:
         """Creates an empty database. Raises `AlreadyExists`."""
         if not self._has(name):
             added = f"INSERT INTO {_DATABASE} VALUES (:key, :db, 'exists', 'true'), (:key, :db, 'location', :at)"
@@ -73,7 +90,9 @@ class JdbcCatalog(FilesystemCatalog):
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such database."""
         self._folder(database)
-        found = ask(self.storage_options, f"SELECT table_name FROM {_TABLE} WHERE {_ONE}", db=database)
+        found = ask(
+            self.storage_options, f"SELECT table_name FROM {_TABLE} WHERE {_ONE}", db=database
+        )
         return sorted(one[0] for one in found)
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
@@ -84,16 +103,27 @@ class JdbcCatalog(FilesystemCatalog):
         text = f"There is no table '{database}.{table}' in the catalog. Correct the name, or create the table first."
         raise errors.NotFound(text, path=self.location(identifier))
 
-    def drop_table(self, identifier: Named, ignore_if_not_exists: bool = False) -> None:
+    def drop_table(
+        self,
+        identifier: Named,
+        ignore_if_not_exists: bool = False,
+    ) -> None:
         """Deletes a table: its row, and then its files. Raises `NotFound`."""
         database, table = names_of(identifier, main=True)
         if not ignore_if_not_exists or table in self.list_tables(database):
             self.found(identifier)
-            rows = [f"DELETE FROM {rows} WHERE {_ONE} AND table_name = :t" for rows in (_TABLE, _OPTIONS)]
+            rows = [
+                f"DELETE FROM {rows} WHERE {_ONE} AND table_name = :t"
+                for rows in (_TABLE, _OPTIONS)
+            ]
             ask(self.storage_options, *rows, db=database, t=table)
             super().drop_table(identifier, True)
 
-    def rename_table(self, source: Named, target: Named) -> None:
+    def rename_table(
+        self,
+        source: Named,
+        target: Named,
+    ) -> None:
         """Renames the rows and the folder of a table. Raises the errors of `FilesystemCatalog`."""
         (db, t), (new, name) = names_of(source, main=True), names_of(target, main=True)
         self.found(source)
@@ -113,31 +143,62 @@ class JdbcCatalog(FilesystemCatalog):
         db, t = names_of(identifier)
         if new:
             with suppress(errors.AlreadyExists):
-                ask(self.storage_options, f"INSERT INTO {_TABLE} VALUES (:key, :db, :t)", db=db, t=t)
+                ask(
+                    self.storage_options, f"INSERT INTO {_TABLE} VALUES (:key, :db, :t)", db=db, t=t
+                )
         if "$" in t or not opt.Options(self.storage_options).value(_SYNC):
             return
         keys = {"primary-key": schema.primary_keys, "partition": schema.partition_keys}
-        keys["bucket-key"] = tuple(name for name in schema.primary_keys if name not in schema.partition_keys)
-        found = {**{name: ",".join(columns) for name, columns in keys.items() if columns}, **schema.options}
-        added = [f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{i}, :v{i})" for i in range(len(found))]
-        pairs = {f"{'nv'[j]}{i}": text for i, pair in enumerate(found.items()) for j, text in enumerate(pair)}
+        keys["bucket-key"] = tuple(
+            name for name in schema.primary_keys if name not in schema.partition_keys
+        )
+        found = {
+            **{name: ",".join(columns) for name, columns in keys.items() if columns},
+            **schema.options,
+        }
+        added = [
+            f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{i}, :v{i})"
+            for i in range(len(found))
+        ]
+        pairs = {
+            f"{'nv'[j]}{i}": text
+            for i, pair in enumerate(found.items())
+            for j, text in enumerate(pair)
+        }
         gone = f"DELETE FROM {_OPTIONS} WHERE {_ONE} AND table_name = :t"
-        with suppress(errors.AlreadyExists):  # the copy of somebody who altered the table at the same time
+        with suppress(
+            errors.AlreadyExists
+        ):  # the copy of somebody who altered the table at the same time
             ask(self.storage_options, gone, *added, db=db, t=t, **pairs)
 
 
-def open_table(location: str, options: Mapping[str, str], opened: Callable[..., Storage]) -> Storage:
+def open_table(
+    location: str,
+    options: Mapping[str, str],
+    opened: Callable[..., Storage],
+) -> Storage:
     """The files of a table in a JDBC catalog, as a view that takes its lock if Java does: by default on object stores.
     Asks nothing. Raises `InvalidOption`. The warehouse itself is opened without the catalog."""
-    own = {key.lower(): value for key, value in options.items() if OF_DATABASE.fullmatch(key.lower())}
-    whole = opened(location, {key: value for key, value in options.items() if key.lower() not in own})
-    wanted = opt.Option("lock.enabled", opt.boolean, str(scheme_of(location) in KIND_OF), "Whether there is a lock.")
-    if location.rstrip("/") == own.get("warehouse", "").rstrip("/") or not opt.Options(own).value(wanted):
+    own = {
+        key.lower(): value for key, value in options.items() if OF_DATABASE.fullmatch(key.lower())
+    }
+    whole = opened(
+        location, {key: value for key, value in options.items() if key.lower() not in own}
+    )
+    wanted = opt.Option(
+        "lock.enabled", opt.boolean, str(scheme_of(location) in KIND_OF), "Whether there is a lock."
+    )
+    if location.rstrip("/") == own.get("warehouse", "").rstrip("/") or not opt.Options(own).value(
+        wanted
+    ):
         return whole
     if (named := _FOLDER.search(location)) is None:
         text = f"{whole.location} is no table of a JDBC catalog. Name a table in <warehouse>/<database>.db/<table>."
         raise errors.InvalidOption(text, option="metastore")
-    return cast(Storage, LockedStorage(whole, own, f"{own.get('catalog-key', 'jdbc')}.{named[1]}.{named[2]}"))
+    return cast(
+        Storage,
+        LockedStorage(whole, own, f"{own.get('catalog-key', 'jdbc')}.{named[1]}.{named[2]}"),
+    )
 
 
 class LockedStorage(StorageView):
@@ -146,8 +207,19 @@ class LockedStorage(StorageView):
     __slots__ = ("named", "options", "runtime")
     takes_lock = True
 
-    def __init__(self, whole: Storage, options: Mapping[str, str], named: str, runtime: Runtime | None = None) -> None:
-        self.whole, self.options, self.named, self.runtime = whole, options, named, runtime or system()
+    def __init__(
+        self,
+        whole: Storage,
+        options: Mapping[str, str],
+        named: str,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.whole, self.options, self.named, self.runtime = (
+            whole,
+            options,
+            named,
+            runtime or system(),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LockedStorage, (self.whole, self.options, self.named)
@@ -155,7 +227,11 @@ class LockedStorage(StorageView):
     def _there(self, path: str) -> tuple[Storage, str, str]:
         return self.whole, "", ""
 
-    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+    def put_if_absent(
+        self,
+        path: str,
+        data: bytes,
+    ) -> PutResult:
         """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if the lock stays another's."""
         published = _PUBLISHED.fullmatch(path)
         if published is None:
@@ -166,9 +242,16 @@ class LockedStorage(StorageView):
             return self.whole.put_if_absent(path, data)
         finally:
             try:  # only our own row: it may have expired, and the lock be another's
-                ask(self.options, f"DELETE FROM {_LOCKS} AND acquired_at = :at", lock=lock, at=taken)
+                ask(
+                    self.options, f"DELETE FROM {_LOCKS} AND acquired_at = :at", lock=lock, at=taken
+                )
             except errors.StorageError as why:  # what was put stays
-                _LOG.warning("%s: the lock %r was not released, and expires by itself: %s", self.location, lock, why)
+                _LOG.warning(
+                    "%s: the lock %r was not released, and expires by itself: %s",
+                    self.location,
+                    lock,
+                    why,
+                )
 
     def _taken(self, lock: str) -> Any:
         """Takes the lock as Java does. The time at which the database says that this was."""
@@ -181,7 +264,9 @@ class LockedStorage(StorageView):
             ask(self.options, f"DELETE FROM {_LOCKS} AND {{age}} > expire_time_seconds", lock=lock)
             with suppress(errors.AlreadyExists):
                 [(taken,)] = ask(self.options, added, seen, lock=lock, seconds=int(seconds))
-            if taken is not None and clock.monotonic() - tried < seconds - min(_LAST_SECONDS, seconds / 2):
+            if taken is not None and clock.monotonic() - tried < seconds - min(
+                _LAST_SECONDS, seconds / 2
+            ):
                 return taken  # one that a pause made old is left to expire
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
@@ -194,33 +279,56 @@ class LockedStorage(StorageView):
             wait = min(2 * wait, longest)
 
 
-def ask(options: Mapping[str, str], *statements: str, then: Any = list, **values: Any) -> Any:
+def ask(
+    options: Mapping[str, str],
+    *statements: str,
+    then: Any = list,
+    **values: Any,
+) -> Any:
     """The rows of the last statement of one transaction in a catalog's database. `then` is done in it, too.
     Raises `AlreadyExists` for a row that is there, `Unavailable`, other `StorageError`s if there is no connection."""
-    given = {key: value for key, value in options.items() if key in ("uri", "catalog-key") or key.startswith("jdbc.")}
+    given = {
+        key: value
+        for key, value in options.items()
+        if key in ("uri", "catalog-key") or key.startswith("jdbc.")
+    }
     shown = shown_location(given.get("uri", "").removeprefix("jdbc:"))
     sql, kind = require("sqlalchemy", "jdbc", f"The catalog in {shown}"), errors.StorageError
     try:
-        clock = system().clock  # the database keeps local times, and Java's sessions have the zone of its machine
-        away = round((clock.local_millis() - clock.now_millis()) / 60_000)  # another one in summer than in winter
+        clock = (
+            system().clock
+        )  # the database keeps local times, and Java's sessions have the zone of its machine
+        away = round(
+            (clock.local_millis() - clock.now_millis()) / 60_000
+        )  # another one in summer than in winter
         engine, age = _engine(os.getpid(), away, tuple(sorted(given.items())))
         kind, values["key"] = errors.Unavailable, given.get("catalog-key", "jdbc")
         with engine.begin() as rows:
-            found = [rows.execute(sql.text(one.replace("{age}", age)), values) for one in statements][-1]
+            found = [
+                rows.execute(sql.text(one.replace("{age}", age)), values) for one in statements
+            ][-1]
             answer = found.all() if found.returns_rows else []
             then()
         return answer
     except sql.exc.IntegrityError:
-        raise errors.AlreadyExists(f"The row is already in the catalog in {shown}.", path=shown) from None
+        raise errors.AlreadyExists(
+            f"The row is already in the catalog in {shown}.", path=shown
+        ) from None
     except sql.exc.SQLAlchemyError as failed:  # its text may hold values
         was = getattr(failed, "orig", None)
-        codes = [getattr(was, "sqlstate", 0), *(one for one in getattr(was, "args", ()) if isinstance(one, int))]
+        codes = [
+            getattr(was, "sqlstate", 0),
+            *(one for one in getattr(was, "args", ()) if isinstance(one, int)),
+        ]
         codes = [type(failed).__name__, getattr(was, "sqlite_errorname", 0), *codes]
         why = ", ".join(str(one) for one in codes if one)
         text = f"The catalog's database, {shown}, failed ({why}). See that it runs, and that 'uri', 'jdbc.user' and "
         text = f"{text}'jdbc.password' are right and may read, write and create its tables."
         if isinstance(failed, sql.exc.DataError):
-            kind, text = errors.StorageError, f"The catalog's database, {shown}, refused a value ({why}). Take shorter"
+            kind, text = (
+                errors.StorageError,
+                f"The catalog's database, {shown}, refused a value ({why}). Take shorter",
+            )
             text += " names: those of catalog, database and table have at most 253 letters together, options 1,000."
         raise kind(text, path=shown) from None
 
@@ -234,24 +342,41 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     if found is None or found[1] not in _KINDS:
         text = "Give jdbc:postgresql://host/database, jdbc:mysql://… or jdbc:sqlite:/path."
         raise errors.InvalidOption(
-            f"Option 'uri' has another form, and is not shown, as it may hold a password. {text}", option="uri"
+            f"Option 'uri' has another form, and is not shown, as it may hold a password. {text}",
+            option="uri",
         )
     kind, host, port, name, query = found.groups()
     driver, dialect, age = _KINDS[kind]
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
     require(driver, None, f"The catalog in {shown}")
-    given = dict(parse_qsl(query or "")) | {key[5:]: value for key, value in options if key.startswith("jdbc.")}
+    given = dict(parse_qsl(query or "")) | {
+        key[5:]: value for key, value in options if key.startswith("jdbc.")
+    }
     given, more = {key.lower(): value for key, value in given.items()}, {}
     if kind == "postgresql":
         zone = f"-c TimeZone=UTC{'+-'[away >= 0]}{abs(away) // 60}:{abs(away) % 60:02}"
-        more = {key: given.pop(key) for key in ("sslmode", "sslrootcert", "sslcert", "sslkey") if key in given}
+        more = {
+            key: given.pop(key)
+            for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
+            if key in given
+        }
         more["client_encoding"] = "utf8"
-        more["options"] = zone + (f" -c search_path={given['currentschema']}" if "currentschema" in given else "")
+        more["options"] = zone + (
+            f" -c search_path={given['currentschema']}" if "currentschema" in given else ""
+        )
     if refused := [key for key in given if "ssl" in key.lower()]:
         text = f"The property {refused[0]!r} is not known, and without it others could read along. Leave it out."
-        raise errors.UnsupportedFeature(f"{text} With PostgreSQL, set 'jdbc.sslmode'.", option=refused[0])
-    login = {"username": given.get("user"), "password": given.get("password")} if kind != "sqlite" else {}
-    url = sql.URL.create(dialect, host=host, port=port and int(port), database=unquote(name), **login)
+        raise errors.UnsupportedFeature(
+            f"{text} With PostgreSQL, set 'jdbc.sslmode'.", option=refused[0]
+        )
+    login = (
+        {"username": given.get("user"), "password": given.get("password")}
+        if kind != "sqlite"
+        else {}
+    )
+    url = sql.URL.create(
+        dialect, host=host, port=port and int(port), database=unquote(name), **login
+    )
     engine = sql.create_engine(url, connect_args=more, hide_parameters=True, pool_pre_ping=True)
     for one in _TABLES:
         try:

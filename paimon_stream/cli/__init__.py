@@ -40,7 +40,9 @@ MEANING: Final = {
 def code_of(error: errors.PaimonStreamError) -> int:
     """The exit code of a command that ended with this error."""
     if isinstance(error, errors.NotFound):
-        return MISSING if {"table", "snapshot", "tag", "database"} & error.context.keys() else BROKEN
+        return (
+            MISSING if {"table", "snapshot", "tag", "database"} & error.context.keys() else BROKEN
+        )
     broken = errors.FormatError, errors.StorageError, errors.CommitUnknown, errors.CommitContended
     return BROKEN if isinstance(error, (*broken, errors.WriteInterrupted)) else FINDINGS
 

@@ -54,7 +54,9 @@ _ALIASES: Final = {"cat": "head", "history": "snapshots", "describe": "schema"}
 _COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
 """The environment variable with which a shell requests its completion script, and later each completion."""
 
-_EXITS: Final = "\n".join(f"  {code:>3}  {meaning.replace('`', '')}" for code, meaning in MEANING.items())
+_EXITS: Final = "\n".join(
+    f"  {code:>3}  {meaning.replace('`', '')}" for code, meaning in MEANING.items()
+)
 
 
 class _Commands(click.Group):
@@ -72,7 +74,11 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        near = [] if args[0] in (*COMMANDS, *_ALIASES) else difflib.get_close_matches(args[0], COMMANDS, n=1)
+        near = (
+            []
+            if args[0] in (*COMMANDS, *_ALIASES)
+            else difflib.get_close_matches(args[0], COMMANDS, n=1)
+        )
         if near:
             ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
@@ -90,7 +96,9 @@ class _Commands(click.Group):
             code = self._run(list(sys.argv[1:] if args is None else args))
         except KeyboardInterrupt:
             ctrl_c_is_handled()
-            say("interrupted. What was published stays. The rest is invisible, and can be run again.")
+            say(
+                "interrupted. What was published stays. The rest is invisible, and can be run again."
+            )
             code = INTERRUPTED
         except BrokenPipeError:
             # The reader of standard output has closed it (`| head`). Python must not complain at exit.
@@ -102,7 +110,9 @@ class _Commands(click.Group):
         """Prints a shell's completion script (`bash_source`) or a line's completions (`bash_complete`)."""
         shell = instruction.partition("_")[0]
         if get_completion_class(shell) is None:
-            say(f"{_COMPLETE}={instruction} names no shell. Use bash_source, zsh_source or fish_source.")
+            say(
+                f"{_COMPLETE}={instruction} names no shell. Use bash_source, zsh_source or fish_source."
+            )
             return USAGE
         return shell_complete(self, {}, "paimon-stream", _COMPLETE, instruction)
 

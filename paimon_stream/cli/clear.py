@@ -10,7 +10,15 @@ from typing import Any, Final
 import click
 import pyarrow.compute as pc
 
-from paimon_stream.cli.command import OPTION, YES, Session, changed_answer, option, pairs_of, table_command
+from paimon_stream.cli.command import (
+    OPTION,
+    YES,
+    Session,
+    changed_answer,
+    option,
+    pairs_of,
+    table_command,
+)
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, listed, partition_of, partition_text, size
@@ -33,13 +41,18 @@ _SHOWN = 20
 def truncate(session: Session, yes: bool) -> Answer:
     """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire.
     Without --yes it only shows what would be cleared."""
-    gone = _preview(session.raw, lambda table, manifests: plan_overwrite(table, manifests, (), partition={}))
+    gone = _preview(
+        session.raw, lambda table, manifests: plan_overwrite(table, manifests, (), partition={})
+    )
     return _cleared(session, gone, session.table.truncate, yes)
 
 
 @table_command(
     example="drop-partition --yes /data/shop.db/orders dt=2026-11-20,hour=0",
-    params=(click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."), YES),
+    params=(
+        click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."),
+        YES,
+    ),
 )
 def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
     """Clears all partitions that have the given values, in one snapshot. A column that is left out may have any value.
@@ -56,27 +69,44 @@ def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> A
     report = session.table.expire_partitions(pairs_of(option, "--option"), dry_run=not yes)
     found, verb = report.partitions, "expired" if yes else "would expire"
     what = f"{count(len(found), 'partition')} with {count(report.files, 'file')} and {count(report.rows, 'row')} {verb}"
-    text = f"{what}: {listed(map(partition_text, found))}." if found else "No partition has to expire."
+    text = (
+        f"{what}: {listed(map(partition_text, found))}." if found else "No partition has to expire."
+    )
     return changed_answer(report.to_json(), [text], done=yes, something=bool(found))
 
 
-def _preview(table: Table, plan: Callable[[Table, ManifestStore], Overwrite]) -> Sequence[ManifestEntry]:
+def _preview(
+    table: Table, plan: Callable[[Table, ManifestStore], Overwrite]
+) -> Sequence[ManifestEntry]:
     """The files that the planned clearing would remove. Nothing is written."""
     check_writable(table)
     manifests = ManifestStore(table.storage)
     source, latest = plan(table, manifests).source, SnapshotStore(table.storage).latest()
-    source.at(Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest)))
+    source.at(
+        Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
+    )
     return source.gone
 
 
-def _cleared(session: Session, gone: Sequence[ManifestEntry], clear: Callable[[], CommitReport], yes: bool) -> Answer:
+def _cleared(
+    session: Session, gone: Sequence[ManifestEntry], clear: Callable[[], CommitReport], yes: bool
+) -> Answer:
     report = clear() if yes and gone else None
     snapshot = None if report is None else report.snapshot_id
     files = len(gone) if report is None else report.counts.files_deleted
-    rows = sum(one.file.row_count for one in gone) if report is None else report.counts.records_appended
+    rows = (
+        sum(one.file.row_count for one in gone)
+        if report is None
+        else report.counts.records_appended
+    )
     layout, bytes_ = session.raw.layout, sum(one.file.file_size for one in gone)
     found = sorted((layout.partition(one), one) for one in {entry.partition for entry in gone})
-    what = {"partitions": sorted({folder for folder, _ in found}), "files": files, "rows": rows, "bytes": bytes_}
+    what = {
+        "partitions": sorted({folder for folder, _ in found}),
+        "files": files,
+        "rows": rows,
+        "bytes": bytes_,
+    }
     document = session.document(dry_run=not yes, snapshot_id=snapshot, **what)
     if not gone:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
@@ -101,9 +131,15 @@ _PIECE: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
-    "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
@@ -113,7 +149,9 @@ def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
     while end:
         piece = _PIECE.match(typed, at)
         if piece is None:
-            raise click.UsageError(f"--where is not understood from {typed[at:].strip()!r} on. {_SYNTAX}")
+            raise click.UsageError(
+                f"--where is not understood from {typed[at:].strip()!r} on. {_SYNTAX}"
+            )
         found.append(_comparison(piece, schema))
         at, end = piece.end(), piece["end"]
     return reduce(operator.and_, found)
@@ -122,18 +160,26 @@ def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
 def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     name = piece["quoted"] or piece["column"]
     if name not in schema.field_names:
-        raise click.UsageError(f"--where names a column {name!r}. The columns: {', '.join(schema.field_names)}.")
+        raise click.UsageError(
+            f"--where names a column {name!r}. The columns: {', '.join(schema.field_names)}."
+        )
     type_, column = schema.field(name).type, pc.field(name)
     if piece["null"]:
         return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
     if type_.is_nested:
-        raise click.UsageError(f"--where compares {name} with a value, but its type is {type_}. Ask only IS NULL.")
+        raise click.UsageError(
+            f"--where compares {name} with a value, but its type is {type_}. Ask only IS NULL."
+        )
     if type_.is_string and piece["text"] is None:
-        raise click.UsageError(f"--where compares {name} with {piece['bare']}. A text is in single quotes.")
+        raise click.UsageError(
+            f"--where compares {name} with {piece['bare']}. A text is in single quotes."
+        )
     text = piece["bare"] if piece["text"] is None else piece["text"].replace("''", "'")
     value = partition_value(type_, text)
     if value is None:
-        raise click.UsageError(f"--where: {text!r} is no value of {name}, a {type_}. {expected_form(type_)}")
+        raise click.UsageError(
+            f"--where: {text!r} is no value of {name}, a {type_}. {expected_form(type_)}"
+        )
     return _OPERATORS[piece["op"]](column, value_scalar(value, type_))
 
 
@@ -149,6 +195,10 @@ def delete(session: Session, where: str, yes: bool) -> Answer:
     with progress() as reporter:
         report = session.table.delete(condition, dry_run=not yes, progress=reporter)
     rows, files = count(report.rows, "row"), count(report.files, "file")
-    verb = "would be deleted" if report.snapshot_id is None else f"were deleted, in snapshot {report.snapshot_id}"
+    verb = (
+        "would be deleted"
+        if report.snapshot_id is None
+        else f"were deleted, in snapshot {report.snapshot_id}"
+    )
     text = f"{rows} of {files} {verb}." if report.rows else "No row fulfils the condition."
     return changed_answer(report.to_json(), [text], done=yes, something=bool(report.rows))

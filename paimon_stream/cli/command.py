@@ -52,7 +52,9 @@ def columns_from(columns: Sequence[Column[object]]) -> Offer:
     def offer(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, begun = typed.rpartition(",")
         names = (column.name.replace(" ", "_") for column in columns)
-        return [CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(begun)]
+        return [
+            CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(begun)
+        ]
 
     return offer
 
@@ -62,11 +64,15 @@ def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
         # If an option still lacks its value, click has not assigned the arguments yet.
         location = context.params.get("location") or next(iter(context.args), "")
         try:
-            names = list(find(load_table(open_storage(with_branch(location, context.params.get("branch"))))))
+            names = list(
+                find(load_table(open_storage(with_branch(location, context.params.get("branch")))))
+            )
         except PaimonStreamError:
             return []
         # The shell gets one name a line, so a line end in a name would begin another one.
-        return [CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()]
+        return [
+            CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()
+        ]
 
     return offer
 
@@ -75,7 +81,10 @@ branches = _of_table(lambda table: branch_names(whole_of(table.storage)))
 users = _of_table(lambda table: dict.fromkeys(one.user for one in writers_of(table)))
 tags = _of_table(lambda table: sorted(read_tags(table.storage)))
 snapshots_and_tags = _of_table(
-    lambda table: [*map(str, reversed(SnapshotStore(table.storage).ids())), *sorted(read_tags(table.storage))]
+    lambda table: [
+        *map(str, reversed(SnapshotStore(table.storage).ids())),
+        *sorted(read_tags(table.storage)),
+    ]
 )
 
 
@@ -106,7 +115,11 @@ class Session:
             return PaimonTable(load_table(storage))
         except NotFound:
             folder, _, name = storage.location.rpartition("/")
-            if name and storage.location.startswith("/") and open_storage(folder or "/").exists(name):
+            if (
+                name
+                and storage.location.startswith("/")
+                and open_storage(folder or "/").exists(name)
+            ):
                 text = "is a file. Give the table's own folder, <warehouse>/<database>.db/<table>."
                 raise NotFound(text).of_table(storage.location, subject=True) from None
             raise
@@ -119,7 +132,10 @@ class Session:
     @cached_property
     def catalog(self) -> PaimonCatalog:
         """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does not use."""
-        found, typed = catalog({**self.catalog_options, **self.storage_options}), self.storage_options.items()
+        found, typed = (
+            catalog({**self.catalog_options, **self.storage_options}),
+            self.storage_options.items(),
+        )
         left = {key: one for key, one in typed if key.lower() not in found.storage_options}
         if unknown := {key: one for key, one in left.items() if not _OF_CATALOG.match(key)}:
             open_storage(found.warehouse, unknown)  # it refuses them, and says which it knows
@@ -144,13 +160,17 @@ def option(name: str, text: str, into: str | None = None, **how: Any) -> click.O
     """An option of a command, with its help text, which shows the default if there is one. `into` is the parameter that
     gets its value, if it has another name. `how` has click's other arguments."""
     shown = "default" in how or None
-    return click.Option([name] if into is None else [name, into], help=text, show_default=shown, **how)
+    return click.Option(
+        [name] if into is None else [name, into], help=text, show_default=shown, **how
+    )
 
 
 COUNT = click.IntRange(min=1)
 """The type of a number of things, and of an id."""
 
-OPTION = option("--option", "Set an option for this call. Can be repeated.", multiple=True, metavar="KEY=VALUE")
+OPTION = option(
+    "--option", "Set an option for this call. Can be repeated.", multiple=True, metavar="KEY=VALUE"
+)
 """The option by which options of the table are set for one call."""
 
 YES = option("--yes", "Do it. Without --yes the command only shows what it would do.", is_flag=True)
@@ -165,7 +185,12 @@ _SECRET: Final = re.compile("password|secret|authorization|token$", re.IGNORECAS
 _OF_CATALOG: Final = re.compile("(warehouse|metastore)$|table-default[.]", re.IGNORECASE)
 _OF_TABLES = (
     option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER"),
-    option("--branch", "Work on this branch, as TABLE$branch_NAME does.", metavar="NAME", shell_complete=branches),
+    option(
+        "--branch",
+        "Work on this branch, as TABLE$branch_NAME does.",
+        metavar="NAME",
+        shell_complete=branches,
+    ),
 )
 _SHARED = (
     option("--catalog", _CATALOG, "named", metavar="NAME"),
@@ -204,7 +229,9 @@ def table_command(
         ) -> None:
             is_place = location is not None and "/" in location
             if is_place and (named or warehouse):
-                raise click.UsageError("TABLE has a slash, so it is a location. Leave --warehouse and --catalog out.")
+                raise click.UsageError(
+                    "TABLE has a slash, so it is a location. Leave --warehouse and --catalog out."
+                )
             of_catalog = {} if is_place else catalog_options(named, warehouse)
             if location is None and not of_catalog:
                 raise click.UsageError("Give WAREHOUSE, or --catalog.")
@@ -212,18 +239,24 @@ def table_command(
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
             tell = partial(show, as_json=as_json, columns=chosen)
-            click.get_current_context().exit(_answered(session, lambda: function(session, **own), tell, debug=debug))
+            click.get_current_context().exit(
+                _answered(session, lambda: function(session, **own), tell, debug=debug)
+            )
 
         into, place = ("warehouse", "[WAREHOUSE]") if of_warehouse else ("location", "TABLE")
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
-            click.Argument([into], required=not of_warehouse, metavar=place, shell_complete=folders),
+            click.Argument(
+                [into], required=not of_warehouse, metavar=place, shell_complete=folders
+            ),
             *params,
             *([_columns_option(columns)] if columns else []),
             *(() if of_warehouse else _OF_TABLES),
             *_SHARED,
         ]
-        text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}"
+        text = (
+            f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}"
+        )
         made = click.Command(called, callback=callback, params=shared, help=text)
         made.ask = function  # type: ignore[attr-defined]  # `watch` shows the answers of other commands
         return made
@@ -239,7 +272,9 @@ def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
     found = {} if not folder else {"warehouse": folder}
     if not named:
         return found
-    path = Path(os.environ.get("PAIMON_STREAM_CONFIG") or "~/.config/paimon-stream/catalogs.toml").expanduser()
+    path = Path(
+        os.environ.get("PAIMON_STREAM_CONFIG") or "~/.config/paimon-stream/catalogs.toml"
+    ).expanduser()
     try:
         toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", "cli", "--catalog")
         read, mode = toml.loads(path.read_text(encoding="utf-8")), path.stat().st_mode
@@ -247,7 +282,9 @@ def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
     except (OSError, ValueError, MissingExtra) as why:
         raise click.UsageError(f"{path}, the file of catalogs, cannot be read: {why}") from None
     except (LookupError, TypeError, AttributeError):
-        raise click.UsageError(f"{path} has no section [catalog.{named}]. Add it, or correct the name.") from None
+        raise click.UsageError(
+            f"{path} has no section [catalog.{named}]. Add it, or correct the name."
+        ) from None
     if mode & 0o044 and any(is_secret(key) or _SECRET.search(key) for key in found):
         say(f"warning: other users can read the secrets in {path}. Run: chmod 600 {path}")
     return found
@@ -257,16 +294,22 @@ def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
     """The options of a section. In TOML, `s3.endpoint` without quotes is a section in it, and here the same option."""
     for key, one in section.items():
         text = one if isinstance(one, str) else str(one).lower()
-        yield from _flat(one, f"{before}{key}.") if isinstance(one, dict) else [(before + key, text)]
+        yield from (
+            _flat(one, f"{before}{key}.") if isinstance(one, dict) else [(before + key, text)]
+        )
 
 
 def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
     names = ", ".join(column.name.replace(" ", "_") for column in columns)
     text = f"Show these columns, in this order. The columns are: {names}. The name all shows all of them."
-    return option("--columns", text, "shown", metavar="NAME[,NAME…]", shell_complete=columns_from(columns))
+    return option(
+        "--columns", text, "shown", metavar="NAME[,NAME…]", shell_complete=columns_from(columns)
+    )
 
 
-def _answered(session: Session, ask: Callable[[], Answer], tell: Callable[[Answer], None], *, debug: bool) -> int:
+def _answered(
+    session: Session, ask: Callable[[], Answer], tell: Callable[[Answer], None], *, debug: bool
+) -> int:
     """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings are also printed to
     standard error."""
     with _log_lines():
@@ -278,7 +321,9 @@ def _answered(session: Session, ask: Callable[[], Answer], tell: Callable[[Answe
         except Exception as error:  # noqa: BLE001 - people get a line and programs a code, for any error
             if debug:
                 traceback.print_exc(file=sys.stderr)
-            answer = _failed(session.location or session.catalog_options.get("warehouse", ""), error)
+            answer = _failed(
+                session.location or session.catalog_options.get("warehouse", ""), error
+            )
             tell(answer)
         return answer.code
 
@@ -287,7 +332,9 @@ def _failed(location: str, error: Exception) -> Answer:
     kind, message, code, facts = type(error).__name__, str(error), DEFECT, dict[str, Any]()
     if isinstance(error, PaimonStreamError):
         code = code_of(error)
-        facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
+        facts = {
+            key: value for key, value in jsonable(error.context).items() if value not in (None, [])
+        }
         said = {key: value for key, value in facts.items() if not _is_said(value, message)}
         more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
         say(f"{kind}: {in_commands(message)}{more}")
@@ -309,7 +356,9 @@ def _log_lines() -> Iterator[None]:
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: say(f"warning: {in_commands(str(message))}")
+            warnings.showwarning = lambda message, *_, **__: say(
+                f"warning: {in_commands(str(message))}"
+            )
             yield
     finally:
         logger.removeHandler(handler)
@@ -339,13 +388,19 @@ def _storage_options(given: Texts) -> dict[str, str]:
             try:
                 found[key] = Path(value[1:]).read_text().strip()
             except (OSError, ValueError) as failed:
-                text = f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
+                text = (
+                    f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
+                )
                 raise click.UsageError(text) from None
     return found
 
 
-def changed_answer(document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool) -> Answer:
+def changed_answer(
+    document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
+) -> Answer:
     """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something to do."""
     if done or not something:
         return Answer(document=document, parts=parts)
-    return Answer(document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN)
+    return Answer(
+        document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN
+    )

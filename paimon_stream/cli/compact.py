@@ -5,7 +5,16 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.cli.command import OPTION, YES, Session, Texts, changed_answer, option, pairs_of, table_command
+from paimon_stream.cli.command import (
+    OPTION,
+    YES,
+    Session,
+    Texts,
+    changed_answer,
+    option,
+    pairs_of,
+    table_command,
+)
 from paimon_stream.cli.output import Answer, Column, Listing, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, partition_of, partition_text, size
@@ -26,7 +35,9 @@ BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
 _SORTING: Final = ("order-strategy", "order-by")
 """Options of other engines. The table refuses them by name."""
 
-_PARTITION: Final = "Compact only the partitions that have these values. Can be given several times."
+_PARTITION: Final = (
+    "Compact only the partitions that have these values. Can be given several times."
+)
 _SHOWN: Final = 10
 """Buckets that are listed, those with most to gain first."""
 
@@ -37,13 +48,22 @@ _SHOWN: Final = 10
         option("--full", "In fixed buckets, take all files (append: after large).", is_flag=True),
         option("--partition", _PARTITION, multiple=True, metavar="COLUMN=VALUE[,…]"),
         OPTION,
-        *(click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True) for one in _SORTING),
+        *(
+            click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True)
+            for one in _SORTING
+        ),
         option("--dry-run", "Only show what it would do, as without --yes.", is_flag=True),
         YES,
     ),
 )
 def compact(
-    session: Session, full: bool, partition: Texts, option: Texts, dry_run: bool, yes: bool, **sorting: str | None
+    session: Session,
+    full: bool,
+    partition: Texts,
+    option: Texts,
+    dry_run: bool,
+    yes: bool,
+    **sorting: str | None,
 ) -> Answer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
     Rows that wait in bucket -2 get their buckets. Else what readers see stays the same, and streams go on meanwhile.
@@ -58,9 +78,13 @@ def compact(
         report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
     done = [one for one in report.buckets if one.skipped is None]
     skipped = [one for one in report.buckets if one.skipped is not None]
-    parts: list[Part] = [Listing(BUCKETS, done, "There is nothing to compact.")] if done or not skipped else []
+    parts: list[Part] = (
+        [Listing(BUCKETS, done, "There is nothing to compact.")] if done or not skipped else []
+    )
     parts += [_summary(report, done=yes)] if done else []
-    parts += [f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped]
+    parts += [
+        f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped
+    ]
     return changed_answer(report.to_json(), parts, done=yes, something=bool(done))
 
 
@@ -69,7 +93,9 @@ def _summary(report: CompactReport, *, done: bool) -> str:
     if report.files_before:
         verb, about = ("became", "") if done else ("would become", "about ")
         before = f"{count(report.files_before, 'file')} ({size(report.bytes_before)})"
-        after = f"{about}{report.files_after:,}" + (f" ({size(report.bytes_after)})" if done else "")
+        after = f"{about}{report.files_after:,}" + (
+            f" ({size(report.bytes_after)})" if done else ""
+        )
         found.append(f"{before} {verb} {after}")
     if report.files_upgraded:
         verb = "moved" if done else "would move"
@@ -91,9 +117,13 @@ class CompactionAdvice:
             self.report = None  # the compaction is refused, or the table cannot be read
         full = not keyed and session.raw.options.value(BUCKET) > 0
         where = session.location if session.catalog_options else session.raw.location
-        self.command = shlex.join(["paimon-stream", "compact", *(["--full"] if full else []), "--yes", where])
+        self.command = shlex.join(
+            ["paimon-stream", "compact", *(["--full"] if full else []), "--yes", where]
+        )
         given = session.catalog_options or session.storage_options
-        self._same = " Give it the same catalog, branch and --storage-option as here." if given else ""
+        self._same = (
+            " Give it the same catalog, branch and --storage-option as here." if given else ""
+        )
         self._what = "merges a key's rows of {:.1f} files" if keyed else "opens {:.1f} files"
 
     @property
@@ -120,10 +150,14 @@ class CompactionAdvice:
         report = self.report
         if report is None or not report.buckets:
             return []
-        worst = sorted(report.buckets, key=lambda one: (one.reads_after - one.reads_before, -one.bytes))
+        worst = sorted(
+            report.buckets, key=lambda one: (one.reads_after - one.reads_before, -one.bytes)
+        )
         parts: list[Part] = [Listing(BUCKETS, worst[:_SHOWN], "")]
         if len(worst) > _SHOWN:
-            parts.append(f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them.")
+            parts.append(
+                f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them."
+            )
         gain = f"There a reader {self._what.format(report.read_amplification)} where one would do."
         if worst[0].bucket < 0:
             gain = "The rows in bucket -2 wait: no reader sees them before a compaction."

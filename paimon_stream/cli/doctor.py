@@ -8,7 +8,15 @@ from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
 from paimon_stream.cli import FINDINGS, OK
-from paimon_stream.cli.command import Session, Texts, folders, option, pairs_of, table_command, users
+from paimon_stream.cli.command import (
+    Session,
+    Texts,
+    folders,
+    option,
+    pairs_of,
+    table_command,
+    users,
+)
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
@@ -20,25 +28,44 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
     Column("query_id", lambda one: one.query_id, "query"),
     Column("last_batch", lambda one: one.last_batch, ident=True),
     Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
-    Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
+    Column(
+        "last_time",
+        lambda one: iso(one.last_millis),
+        "time",
+        text=lambda one: moment(one.last_millis),
+    ),
     Column("checkpoint", lambda one: one.checkpoint),
 )
-_NAME: Final = "The sink's name, if it has one. Repeat the option for several sinks, in their order."
+_NAME: Final = (
+    "The sink's name, if it has one. Repeat the option for several sinks, in their order."
+)
 _OPTION: Final = "An option of the sink. Can be given several times."
 
 
 @table_command(
     example="doctor --checkpoint /checkpoints/orders /data/shop.db/orders",
     params=(
-        option("--checkpoint", "The query's checkpointLocation.", metavar="FOLDER", shell_complete=folders),
+        option(
+            "--checkpoint",
+            "The query's checkpointLocation.",
+            metavar="FOLDER",
+            shell_complete=folders,
+        ),
         option("--user", "The sink's commit_user, if it has one.", shell_complete=users),
         option("--name", _NAME, "names", multiple=True),
-        option("--mode", "The sink's mode.", type=click.Choice(["append", "update", "complete"]), default="append"),
+        option(
+            "--mode",
+            "The sink's mode.",
+            type=click.Choice(["append", "update", "complete"]),
+            default="append",
+        ),
         option("--query-name", "The query's name, if it has one."),
         option("--option", _OPTION, "sink_option", multiple=True, metavar="KEY=VALUE"),
     ),
 )
-def doctor(session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any) -> Answer:
+def doctor(
+    session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any
+) -> Answer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it cannot be restarted.
     The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing. Without --checkpoint it
     judges every stream that is registered in the table, with the checkpoint that is registered for it. The exit code is
@@ -66,7 +93,9 @@ def _nobody(session: Session, user: str | None) -> str:
     known = {one.user for one in registered_writers(session.raw.storage)}
     if user is not None and known:
         return f"No stream of commit user {user!r} is registered here. Registered: {listed(sorted(known))}."
-    return "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
+    return (
+        "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
+    )
 
 
 def _shown(one: Diagnosis) -> list[Part]:
@@ -82,7 +111,10 @@ def _shown(one: Diagnosis) -> list[Part]:
         ("query", one.query_id or ("a new one" if one.batch is not None else None)),
         ("checkpoint", one.checkpoint),
         ("last batch", last),
-        ("next batch", None if one.batch is None else f"{one.batch}{' (again)' * bool(one.replayed)}"),
+        (
+            "next batch",
+            None if one.batch is None else f"{one.batch}{' (again)' * bool(one.replayed)}",
+        ),
         ("verdict", one.verdict),
         ("restart", "safe" if one.safe else "not safe: read on"),
     ]
@@ -95,4 +127,8 @@ def _shown(one: Diagnosis) -> list[Part]:
 def _json(one: Diagnosis) -> dict[str, Any]:
     renamed = {"batch": "next_batch", "last_millis": "last_time"}
     facts = {renamed.get(key, key): value for key, value in one.to_json().items()}
-    return {**facts, "last_time": iso(one.last_millis), "known": [json_of(_KNOWN, stream) for stream in one.known]}
+    return {
+        **facts,
+        "last_time": iso(one.last_millis),
+        "known": [json_of(_KNOWN, stream) for stream in one.known],
+    }

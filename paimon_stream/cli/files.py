@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from paimon_stream.api.inspection import Partition, Statistics, TableFile, manifests_of, partitions_of, statistics_of
+from paimon_stream.api.inspection import (
+    Partition,
+    Statistics,
+    TableFile,
+    manifests_of,
+    partitions_of,
+    statistics_of,
+)
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.output import Answer, Column, Listing, json_of
@@ -11,7 +18,9 @@ from paimon_stream.cli.text import iso, partition_of, partition_text, size
 from paimon_stream.format.entries import ManifestFileMeta
 
 _SNAPSHOT: Final = option("--snapshot", "Look at this snapshot instead of the newest.", type=COUNT)
-_PARTITION: Final = "List only partitions with these values. A column that is left out may have any value."
+_PARTITION: Final = (
+    "List only partitions with these values. A column that is left out may have any value."
+)
 
 _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
@@ -19,7 +28,13 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column("level", lambda one: one.meta.level, ident=True),
     Column("rows", lambda one: one.row_count, number=True),
     Column("delete_rows", lambda one: one.meta.delete_row_count, number=True, extra=True),
-    Column("bytes", lambda one: one.file_size, "size", text=lambda one: size(one.file_size), number=True),
+    Column(
+        "bytes",
+        lambda one: one.file_size,
+        "size",
+        text=lambda one: size(one.file_size),
+        number=True,
+    ),
     Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True, extra=True),
     Column("min_sequence_number", lambda one: one.meta.min_sequence_number, ident=True, extra=True),
     Column("max_sequence_number", lambda one: one.meta.max_sequence_number, ident=True, extra=True),
@@ -32,7 +47,13 @@ _MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
     Column("added_files", lambda one: one[1].num_added_files, "added", number=True),
     Column("deleted_files", lambda one: one[1].num_deleted_files, "deleted", number=True),
     Column("schema_id", lambda one: one[1].schema_id, "schema", ident=True),
-    Column("bytes", lambda one: one[1].file_size, "size", text=lambda one: size(one[1].file_size), number=True),
+    Column(
+        "bytes",
+        lambda one: one[1].file_size,
+        "size",
+        text=lambda one: size(one[1].file_size),
+        number=True,
+    ),
     Column("name", lambda one: one[1].file_name, "manifest"),
 )
 
@@ -55,7 +76,9 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
         option("--limit", "List at most this number of files.", type=COUNT),
     ),
 )
-def files(session: Session, snapshot: int | None, partition: str | None, limit: int | None) -> Answer:
+def files(
+    session: Session, snapshot: int | None, partition: str | None, limit: int | None
+) -> Answer:
     """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
     given = None if partition is None else partition_of(partition)
     found = session.table.files(snapshot, given)[:limit]
@@ -69,7 +92,9 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
     return session.listing("manifests", Listing(_MANIFESTS, found, "There are no manifests."))
 
 
-@table_command(example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,))
+@table_command(
+    example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
+)
 def partitions(session: Session, snapshot: int | None) -> Answer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a primary key,
     rows are counted in the files, before readers merge them by key."""
@@ -85,18 +110,32 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     advice = CompactionAdvice(session) if snapshot is None else None
-    facts = {key: value for key, value in found.to_json().items() if key not in ("earliest", "latest")}
+    facts = {
+        key: value for key, value in found.to_json().items() if key not in ("earliest", "latest")
+    }
     facts["snapshot"] = None if taken is None else json_of(COLUMNS, taken)
-    facts["snapshots"] = {"count": found.snapshots, "earliest": found.earliest, "latest": found.latest}
+    facts["snapshots"] = {
+        "count": found.snapshots,
+        "earliest": found.earliest,
+        "latest": found.latest,
+    }
     document = session.document(**facts, to_compact=None if advice is None else advice.document())
     lines: list[tuple[str, object]] = [
         ("snapshot", "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"),
-        ("snapshots", f"{found.snapshots} ({found.earliest} to {found.latest})" if found.snapshots else "none"),
+        (
+            "snapshots",
+            f"{found.snapshots} ({found.earliest} to {found.latest})"
+            if found.snapshots
+            else "none",
+        ),
         ("tags", found.tags),
         ("schema", str(found.schema_id)),
         ("partitions", found.partitions),
         ("buckets", found.buckets),
-        ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
+        (
+            "files",
+            f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average",
+        ),
         ("rows", _rows_of(found)),
         ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
         *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),

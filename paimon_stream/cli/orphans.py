@@ -24,9 +24,26 @@ _FINDINGS: Final[tuple[Column[Finding], ...]] = (
     Column("severity", lambda one: one.severity),
     Column("code", lambda one: one.code),
     Column("path", lambda one: one.path, "file"),
-    Column("message", lambda one: one.message, "what", text=lambda one: in_commands(one.message), prose=True),
-    Column("cure", lambda one: one.cure, "what to do", text=lambda one: in_commands(one.cure), prose=True),
-    Column("snapshots", lambda one: one.snapshots, text=lambda one: ranges(one.snapshots) or None, extra=True),
+    Column(
+        "message",
+        lambda one: one.message,
+        "what",
+        text=lambda one: in_commands(one.message),
+        prose=True,
+    ),
+    Column(
+        "cure",
+        lambda one: one.cure,
+        "what to do",
+        text=lambda one: in_commands(one.cure),
+        prose=True,
+    ),
+    Column(
+        "snapshots",
+        lambda one: one.snapshots,
+        text=lambda one: ranges(one.snapshots) or None,
+        extra=True,
+    ),
     Column("tags", lambda one: one.tags, text=lambda one: listed(one.tags) or None, extra=True),
 )
 _SAMPLE: Final = "Read this number of data files in full, drawn at random."
@@ -48,10 +65,19 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
         report = verify_table(session.raw, sample=sample, progress=reporter)
     looked_at = ", ".join(f"{what} {number:,}" for what, number in report.checked.items())
     more = [f"{number:,} more of {code}." for code, number in report.omitted.items()]
-    bad = not report.healthy or (strict and any(one.severity == "warning" for one in report.findings))
+    bad = not report.healthy or (
+        strict and any(one.severity == "warning" for one in report.findings)
+    )
     return Answer(
-        document={**report.to_json(), "findings": [json_of(_FINDINGS, one) for one in report.findings]},
-        parts=[Listing(_FINDINGS, report.findings, "Nothing is wrong."), *more, f"Looked at: {looked_at}."],
+        document={
+            **report.to_json(),
+            "findings": [json_of(_FINDINGS, one) for one in report.findings],
+        },
+        parts=[
+            Listing(_FINDINGS, report.findings, "Nothing is wrong."),
+            *more,
+            f"Looked at: {looked_at}.",
+        ],
         code=FINDINGS if bad else OK,
     )
 
@@ -59,8 +85,17 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
 @table_command(
     example='orphans --older-than "36 h" --yes /data/shop.db/orders',
     params=(
-        option("--older-than", 'Only files older than this: default "1 d", minimum "1 h".', metavar="AGE"),
-        option("--max-paths", "Name at most this number of files.", type=click.IntRange(min=0), default=1000),
+        option(
+            "--older-than",
+            'Only files older than this: default "1 d", minimum "1 h".',
+            metavar="AGE",
+        ),
+        option(
+            "--max-paths",
+            "Name at most this number of files.",
+            type=click.IntRange(min=0),
+            default=1000,
+        ),
         YES,
     ),
 )
@@ -69,7 +104,9 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     they are deleted, without it they are only shown. Choose an age above the time that your longest batch
     takes, because nothing refers to its files before it is committed."""
     with progress() as reporter:
-        report = session.table.remove_orphan_files(older_than, dry_run=not yes, max_paths=max_paths, progress=reporter)
+        report = session.table.remove_orphan_files(
+            older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
+        )
     kinds = [(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
     verb = "were deleted" if yes else "would be deleted"
     parts: list[Part] = [*report.paths]
@@ -79,8 +116,14 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     said = f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
     failed = [f"{count(report.failed, 'file')} could not be deleted."] if report.failed else []
     if report.skipped:
-        failed.append(f"Links and folders that Paimon did not name were left: {listed(report.skipped)}.")
-    parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
+        failed.append(
+            f"Links and folders that Paimon did not name were left: {listed(report.skipped)}."
+        )
+    parts += [
+        Listing(_KINDS, kinds, "There are no orphans."),
+        *([said] if report.count else []),
+        *failed,
+    ]
     return changed_answer(report.to_json(), parts, done=yes, something=report.count > 0)
 
 
@@ -93,7 +136,12 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     right = {"snapshot/LATEST": report.latest, "snapshot/EARLIEST": report.earliest}
     verb = "was set" if yes else "would be set"
     said = [f"{path} is {before[path]!r}, and {verb} to {right[path]}." for path in report.repaired]
-    return changed_answer(report.to_json(), said or ["The hints are right."], done=yes, something=bool(report.repaired))
+    return changed_answer(
+        report.to_json(),
+        said or ["The hints are right."],
+        done=yes,
+        something=bool(report.repaired),
+    )
 
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
@@ -122,11 +170,19 @@ def rebuild_index(session: Session, yes: bool) -> Answer:
     buckets, keys = count(len(report.buckets), "bucket"), count(report.keys, "key")
     parts = []
     if report.manifest is not None:
-        parts.append(f"The index manifest {report.manifest} {'is there again' if yes else 'is missing or broken'}.")
+        parts.append(
+            f"The index manifest {report.manifest} {'is there again' if yes else 'is missing or broken'}."
+        )
     if report.buckets:
         where = "" if report.snapshot_id is None else f", in snapshot {report.snapshot_id}"
         verb = "was" if yes else "would be"
-        parts.append(f"The hash index of {buckets} {verb} made anew, with {keys}{where}: {listed(report.buckets)}.")
+        parts.append(
+            f"The hash index of {buckets} {verb} made anew, with {keys}{where}: {listed(report.buckets)}."
+        )
     if not parts:
-        parts.append(f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do.")
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.buckets or report.manifest))
+        parts.append(
+            f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do."
+        )
+    return changed_answer(
+        report.to_json(), parts, done=yes, something=bool(report.buckets or report.manifest)
+    )

@@ -65,12 +65,16 @@ def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
     return {column.key: column.value(one) for column in columns}
 
 
-def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:
+def choose(
+    columns: Sequence[Column[T]], names: Sequence[str] | None = None
+) -> tuple[Column[T], ...]:
     """The columns to show: those with these titles or keys, in this order; without names, all that are not extra. `all`
     stands for all columns. Raises a usage error for an unknown name."""
     if names is None:
         return tuple(column for column in columns if not column.extra)
-    known: Mapping[str, Column[T]] = {_folded(name): column for column in columns for name in (column.key, column.name)}
+    known: Mapping[str, Column[T]] = {
+        _folded(name): column for column in columns for name in (column.key, column.name)
+    }
     chosen: list[Column[T]] = []
     for name in names:
         if _folded(name) == "all":
@@ -79,7 +83,9 @@ def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> 
             chosen.append(known[_folded(name)])
         else:
             there = ", ".join(column.name.replace(" ", "_") for column in columns)
-            raise click.UsageError(f"There is no column {name.strip()!r}. The columns are: {there}.")
+            raise click.UsageError(
+                f"There is no column {name.strip()!r}. The columns are: {there}."
+            )
     return tuple(dict.fromkeys(chosen))
 
 
@@ -92,7 +98,9 @@ def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
     return (Text(line) for line in _broken(plain(sentence), width))
 
 
-def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon: str = "") -> Iterator[Text]:
+def pair_lines(
+    pairs: Sequence[tuple[str, object]], width: int | None, *, colon: str = ""
+) -> Iterator[Text]:
     """Names and values, one pair per line. A long value continues below its beginning."""
     widest = max((cell_len(name) for name, _ in pairs), default=0) + len(colon)
     inside = None if width is None else max(width - widest - len(_GAP), _NARROWEST_PROSE)
@@ -102,7 +110,9 @@ def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon:
         yield from (Text(" " * (widest + len(_GAP)) + line) for line in others)
 
 
-def listing_lines(listing: Listing[T], width: int | None, names: Sequence[str] | None = None) -> Iterator[Text]:
+def listing_lines(
+    listing: Listing[T], width: int | None, names: Sequence[str] | None = None
+) -> Iterator[Text]:
     """The rows below the titles of their columns, or each row as a block of `name: value` lines if the table
     is wider than `width`. `names` are the columns to show, in this order."""
     columns = choose(listing.columns, names)
@@ -121,9 +131,14 @@ def listing_lines(listing: Listing[T], width: int | None, names: Sequence[str] |
         yield from pair_lines(named, width, colon=":")
 
 
-def _widths(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
+def _widths(
+    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
+) -> list[int] | None:
     """The columns' widths. Prose becomes narrower if the table is too wide. None if the table still does not fit."""
-    widths = [max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)]
+    widths = [
+        max(cell_len(column.name), *(cell_len(row[i]) for row in rows))
+        for i, column in enumerate(columns)
+    ]
     if width is None:
         return widths
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - width
@@ -141,10 +156,14 @@ def _widths(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: 
     return widths
 
 
-def _table(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[Text]:
+def _table(
+    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]
+) -> Iterator[Text]:
     def line(cells: Sequence[str]) -> str:
         placed = (
-            " " * (wide - cell_len(cell)) + cell if column.number or column.ident else _left(cell, wide)
+            " " * (wide - cell_len(cell)) + cell
+            if column.number or column.ident
+            else _left(cell, wide)
             for column, cell, wide in zip(columns, cells, widths, strict=True)
         )
         return _GAP.join(placed).rstrip()
@@ -195,12 +214,16 @@ def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None)
     """Writes the answer to standard output, as a JSON document or as text with the columns of these names."""
     if answer.text is not None:
         for piece in answer.text:
-            sys.stdout.write("\n".join(map(plain, piece.split("\n"))) if sys.stdout.isatty() else piece)
+            sys.stdout.write(
+                "\n".join(map(plain, piece.split("\n"))) if sys.stdout.isatty() else piece
+            )
     elif as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
-        _print(sys.stdout, (line for part in answer.parts for line in part_lines(part, width, columns)))
+        _print(
+            sys.stdout, (line for part in answer.parts for line in part_lines(part, width, columns))
+        )
     sys.stdout.flush()
 
 
@@ -209,7 +232,9 @@ def say(text: str) -> None:
     _print(sys.stderr, sentence_lines(f"paimon-stream: {text}", _width(sys.stderr)))
 
 
-def part_lines(part: Part, width: int | None, columns: Sequence[str] | None = None) -> Iterable[Text]:
+def part_lines(
+    part: Part, width: int | None, columns: Sequence[str] | None = None
+) -> Iterable[Text]:
     """The lines of a part of an answer. `columns` are the columns of a listing to show, None for the usual ones."""
     if isinstance(part, Listing):
         return listing_lines(part, width, columns)

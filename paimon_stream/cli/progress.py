@@ -26,7 +26,12 @@ def progress(console: Console | None = None) -> Iterator[Reporter]:
         yield lines
         lines.end()
         return
-    shown = (rich_progress.TextColumn("{task.description}", markup=False), rich_progress.BarColumn(), _Done(), _Rate())
+    shown = (
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
+        _Done(),
+        _Rate(),
+    )
     columns = (rich_progress.SpinnerColumn(), *shown, rich_progress.TimeRemainingColumn())
     with rich_progress.Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(bars)
@@ -74,7 +79,9 @@ class _PlainLines:
         now = self._clock.monotonic()
         if now - self._said_at >= _SECONDS_BETWEEN_LINES:
             rate = done / (now - self._began)
-            left = "" if total is None or not rate else f", {max(0, total - done) / rate:,.0f} s left"
+            left = (
+                "" if total is None or not rate else f", {max(0, total - done) / rate:,.0f} s left"
+            )
             say(f"{self._unsaid}, {_amount(what, rate)}/s{left}")
             self._said_at, self._unsaid = now, None
 

@@ -11,17 +11,28 @@ from paimon_stream.cli.text import in_commands
 from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
 
-_FULL: Final = "Show the plots of at most this number of tables: of a warehouse, the sick ones first."
+_FULL: Final = (
+    "Show the plots of at most this number of tables: of a warehouse, the sick ones first."
+)
 
 
 @table_command(
     example="report -o orders.html /data/shop.db/orders",
     of_warehouse=True,
     params=(
-        click.Option(["-o", "--output"], required=True, metavar="FILE", help="Write the page to this file."),
+        click.Option(
+            ["-o", "--output"], required=True, metavar="FILE", help="Write the page to this file."
+        ),
         option("--tables", _FULL, "most", type=COUNT, default=20),
-        option("--snapshots", "Look at this number of the newest snapshots.", type=COUNT, default=500),
-        option("--sample", "Read this number of data files in full.", type=click.IntRange(min=0), default=0),
+        option(
+            "--snapshots", "Look at this number of the newest snapshots.", type=COUNT, default=500
+        ),
+        option(
+            "--sample",
+            "Read this number of data files in full.",
+            type=click.IntRange(min=0),
+            default=0,
+        ),
     ),
 )
 def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
@@ -34,13 +45,19 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
     shown = {}
     for one in states[:most]:
         try:
-            shown[one.location] = sections_of(watched.session(one.location).raw, snapshots=snapshots, sample=sample)
+            shown[one.location] = sections_of(
+                watched.session(one.location).raw, snapshots=snapshots, sample=sample
+            )
         except PaimonStreamError as why:
             shown[one.location] = [Section(title="Not readable", about=in_commands(why.message))]
     titles = [column.name for column in COLUMNS]
     rows = [[column.cell(one) for column in COLUMNS] for one in states]
-    left = f" The plots of {len(states) - most:,} others are left out." if len(states) > most else ""
-    overview = Section(title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows)
+    left = (
+        f" The plots of {len(states) - most:,} others are left out." if len(states) > most else ""
+    )
+    overview = Section(
+        title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows
+    )
     page = ReportPage(place or "Report", shown, overview if len(states) > 1 else None)
     page.save(output)
     document = {"output": output, "tables": [one.location for one in states]}

@@ -33,10 +33,17 @@ def ls(session: Session, database: str | None) -> Answer:
     """Lists the databases of a warehouse with their tables. A database without tables gets one line."""
     catalog, found = session.catalog, list[_Found]()
     for name in catalog.list_databases() if database is None else [database]:
-        there = [(name, table, catalog.location((name, table))) for table in catalog.list_tables(name)]
+        there = [
+            (name, table, catalog.location((name, table))) for table in catalog.list_tables(name)
+        ]
         found += there or [(name, None, None)]
-    tables, warehouse = [json_of(_TABLES, one) for one in found], session.catalog_options.get("warehouse")
-    return Answer(document={"warehouse": warehouse, "tables": tables}, parts=[Listing(_TABLES, found, _NONE)])
+    tables, warehouse = (
+        [json_of(_TABLES, one) for one in found],
+        session.catalog_options.get("warehouse"),
+    )
+    return Answer(
+        document={"warehouse": warehouse, "tables": tables}, parts=[Listing(_TABLES, found, _NONE)]
+    )
 
 
 @table_command(example="databases /data/warehouse", columns=_TABLES[:1], of_warehouse=True)
@@ -44,28 +51,55 @@ def databases(session: Session) -> Answer:
     """Lists the databases of a warehouse."""
     names = session.catalog.list_databases()
     listing = Listing(_TABLES[:1], [(name, None, None) for name in names], _NONE)
-    return Answer(document={"warehouse": session.catalog_options.get("warehouse"), "databases": names}, parts=[listing])
+    return Answer(
+        document={"warehouse": session.catalog_options.get("warehouse"), "databases": names},
+        parts=[listing],
+    )
 
 
 _NONE: Final = "There are no databases."
-_WHERE: Final = "Show only rows that fulfil this condition, such as \"id >= 10 AND region = 'north'\"."
-_FORMAT: Final = "With csv and json, rows are written as they are read. With json, each is an object on a line."
+_WHERE: Final = (
+    "Show only rows that fulfil this condition, such as \"id >= 10 AND region = 'north'\"."
+)
+_FORMAT: Final = (
+    "With csv and json, rows are written as they are read. With json, each is an object on a line."
+)
 
 
 @table_command(
     example="head --limit 5 --where \"region = 'north'\" /data/shop.db/orders",
     params=(
-        option("--limit", "Show at most this number of rows: head 10, cat all, if it is not given.", type=COUNT),
+        option(
+            "--limit",
+            "Show at most this number of rows: head 10, cat all, if it is not given.",
+            type=COUNT,
+        ),
         option("--format", _FORMAT, "form", type=click.Choice(["table", "csv", "json"])),
-        option("--columns", "Show these columns, in this order, instead of all.", metavar="NAME[,NAME…]"),
+        option(
+            "--columns",
+            "Show these columns, in this order, instead of all.",
+            metavar="NAME[,NAME…]",
+        ),
         option("--where", _WHERE, metavar="CONDITION"),
-        option("--snapshot", "Read this snapshot instead of the newest.", "snapshot_id", type=COUNT),
+        option(
+            "--snapshot", "Read this snapshot instead of the newest.", "snapshot_id", type=COUNT
+        ),
         option("--tag", "Read the snapshot of this tag.", shell_complete=tags),
-        option("--as-of", "Read the newest snapshot that is not younger than this time.", "timestamp", metavar="TIME"),
+        option(
+            "--as-of",
+            "Read the newest snapshot that is not younger than this time.",
+            "timestamp",
+            metavar="TIME",
+        ),
     ),
 )
 def head(
-    session: Session, limit: int | None, form: str | None, columns: str | None, where: str | None, **at: Any
+    session: Session,
+    limit: int | None,
+    form: str | None,
+    columns: str | None,
+    where: str | None,
+    **at: Any,
 ) -> Answer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of one key are
     merged. Rows have no order of their own, so another call may show others. `cat` is the same command: it writes all
@@ -73,13 +107,18 @@ def head(
     context = click.get_current_context()
     is_document, is_cat = context.params["as_json"], context.info_name == "cat"
     limit = limit if is_cat else limit or 10
-    form = ("json" if is_cat else "table") if is_document else form or ("csv" if is_cat else "table")
+    form = (
+        ("json" if is_cat else "table") if is_document else form or ("csv" if is_cat else "table")
+    )
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
     scan = session.table._scan(columns=chosen, partition=None, filter=condition, **at)
     batches = _first(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     if form != "table":
-        return Answer(document={}, text=_csv(scan, batches) if form == "csv" else _lines(scan, batches, is_document))
+        return Answer(
+            document={},
+            text=_csv(scan, batches) if form == "csv" else _lines(scan, batches, is_document),
+        )
     found = list(batches)
     if not found:
         empty = "There are no rows." if where is None else "No row fulfils the condition."
@@ -121,7 +160,9 @@ def _lines(scan: Scan, batches: Iterator[pa.RecordBatch], is_document: bool) -> 
 def _flat(column: Any) -> Any:
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return _printable(column)
-    texts = (None if one is None else json.dumps(jsonable(one)).strip('"') for one in column.to_pylist())
+    texts = (
+        None if one is None else json.dumps(jsonable(one)).strip('"') for one in column.to_pylist()
+    )
     return pa.array(texts, pa.string())
 
 
@@ -136,4 +177,8 @@ def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
 
 def _printable(column: Any) -> Any:
     """Times as text, because Python's have no nanoseconds."""
-    return column.cast(pa.string()) if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type) else column
+    return (
+        column.cast(pa.string())
+        if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type)
+        else column
+    )

@@ -7,7 +7,15 @@ from typing import Any, Final, NamedTuple
 import click
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli.command import YES, Session, Texts, changed_answer, option, pairs_of, table_command
+from paimon_stream.cli.command import (
+    YES,
+    Session,
+    Texts,
+    changed_answer,
+    option,
+    pairs_of,
+    table_command,
+)
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound, naming
@@ -33,7 +41,12 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
     Column("name", lambda one: one.name, "column"),
     Column("type", lambda one: str(one.type)),
     Column("nullable", lambda one: one.type.nullable, extra=True),
-    Column("description", lambda one: one.description, text=lambda one: one.description or "", prose=True),
+    Column(
+        "description",
+        lambda one: one.description,
+        text=lambda one: one.description or "",
+        prose=True,
+    ),
 )
 
 _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
@@ -42,14 +55,27 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     Column("set", lambda one: one.given is not None),
     Column("default", lambda one: one.default),
     Column("known", lambda one: one.doc is not None, extra=True),
-    Column("doc", lambda one: one.doc, "meaning", text=lambda one: one.doc or "not known to this package", prose=True),
+    Column(
+        "doc",
+        lambda one: one.doc,
+        "meaning",
+        text=lambda one: one.doc or "not known to this package",
+        prose=True,
+    ),
 )
 
 
 @table_command(
     example="schema --id 0 /data/shop.db/orders",
     columns=_FIELDS,
-    params=(option("--id", "Show the schema with this id, not the newest.", "schema_id", type=click.IntRange(min=0)),),
+    params=(
+        option(
+            "--id",
+            "Show the schema with this id, not the newest.",
+            "schema_id",
+            type=click.IntRange(min=0),
+        ),
+    ),
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
@@ -61,7 +87,9 @@ def schema(session: Session, schema_id: int | None) -> Answer:
     found = session.raw.schema if schema_id is None else store.get(schema_id)
     facts = {key: getattr(found, key) for key in ("comment", "partition_keys", "primary_keys")}
     columns = [json_of(_FIELDS, one) for one in found.fields]
-    document = session.document(id=found.id, ids=ids, time=iso(found.time_millis), **facts, columns=columns)
+    document = session.document(
+        id=found.id, ids=ids, time=iso(found.time_millis), **facts, columns=columns
+    )
     lines: list[tuple[str, object]] = [
         ("schema", f"{found.id} of {ids[0]} to {ids[-1]}"),
         ("since", iso(found.time_millis)),
@@ -76,7 +104,9 @@ def schema(session: Session, schema_id: int | None) -> Answer:
 @table_command(
     example="options --all /data/shop.db/orders",
     columns=_SETTINGS,
-    params=(option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),),
+    params=(
+        option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),
+    ),
 )
 def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package
@@ -109,15 +139,25 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
 @table_command(
     example="create --column 'id BIGINT' --primary-key id /data/shop.db/t",
     params=(
-        option("--column", "A column. Backticks quote names.", multiple=True, required=True, metavar=_NAME_TYPE),
+        option(
+            "--column",
+            "A column. Backticks quote names.",
+            multiple=True,
+            required=True,
+            metavar=_NAME_TYPE,
+        ),
         option("--primary-key", "The primary key.", "primary_keys", **_KEYS),
         option("--partition-key", "The partition key.", "partition_keys", **_KEYS),
-        option("--option", "An option of the table.", "options", multiple=True, metavar="KEY=VALUE"),
+        option(
+            "--option", "An option of the table.", "options", multiple=True, metavar="KEY=VALUE"
+        ),
         option("--comment", "What the table is for."),
         option("--if-not-exists", "Leave a table that is there as it is.", is_flag=True),
     ),
 )
-def create(session: Session, column: Texts, options: Texts, if_not_exists: bool, **described: Any) -> Answer:
+def create(
+    session: Session, column: Texts, options: Texts, if_not_exists: bool, **described: Any
+) -> Answer:
     """Creates a table without rows. Types are as in SQL. In a catalog, its database must exist."""
     columns = [_words(one, "--column", _NAME_TYPE) for one in column]
     described["options"] = pairs_of(options, "--option")
@@ -126,7 +166,9 @@ def create(session: Session, column: Texts, options: Texts, if_not_exists: bool,
     else:
         described |= {"if_not_exists": if_not_exists, "storage_options": session.storage_options}
         PaimonTable.create(session.where, columns, **described)
-    return Answer(document=session.document(), parts=[f"The table {session.raw.location} is there."])
+    return Answer(
+        document=session.document(), parts=[f"The table {session.raw.location} is there."]
+    )
 
 
 _CHANGES: Final[tuple[tuple[str, str, str, Callable[..., SchemaChange]], ...]] = (
@@ -142,21 +184,32 @@ _CHANGES: Final[tuple[tuple[str, str, str, Callable[..., SchemaChange]], ...]] =
 
 @table_command(
     example="alter --add 'note STRING' --yes /data/shop.db/orders",
-    params=(*(option(name, text, multiple=True, metavar=form) for name, form, text, _ in _CHANGES), YES),
+    params=(
+        *(option(name, text, multiple=True, metavar=form) for name, form, text, _ in _CHANGES),
+        YES,
+    ),
 )
 def alter(session: Session, yes: bool, **given: Texts) -> Answer:
     """Changes options and columns of the table, all in one new schema. Each option can be given several times; they
     apply in the order of the list below. Streams follow with their next batch. Without --yes it only shows the columns
     as they would be."""
-    asked = [(one, typed) for one in _CHANGES for typed in given[one[0].strip("-").replace("-", "_")]]
+    asked = [
+        (one, typed) for one in _CHANGES for typed in given[one[0].strip("-").replace("-", "_")]
+    ]
     changes = [make(*_words(typed, name, form)) for (name, form, _, make), typed in asked]
     old, storage = session.raw.schema, session.raw.storage
     with naming(storage.location):
-        new = altered(old, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=0)
+        new = altered(
+            old, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=0
+        )
     if yes and session.catalog_options:
         session.catalog.alter_table(session.where, changes)
     elif yes:
         alter_table(storage, changes)
-    document = session.document(dry_run=not yes, id=new.id, columns=[json_of(_FIELDS, one) for one in new.fields])
+    document = session.document(
+        dry_run=not yes, id=new.id, columns=[json_of(_FIELDS, one) for one in new.fields]
+    )
     text = f"{'These are' if yes else 'These would be'} the columns, in schema {new.id}:"
-    return changed_answer(document, [text, Listing(_FIELDS, new.fields, "")], done=yes, something=new != old)
+    return changed_answer(
+        document, [text, Listing(_FIELDS, new.fields, "")], done=yes, something=new != old
+    )

@@ -8,12 +8,25 @@ import click
 
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.cli import BROKEN, OK
-from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command, users
+from paimon_stream.cli.command import (
+    COUNT,
+    YES,
+    Session,
+    changed_answer,
+    option,
+    table_command,
+    users,
+)
 from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Snapshot,
+    own_properties,
+)
 from paimon_stream.options import age_or_time
 from paimon_stream.stream.claims import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
@@ -28,7 +41,11 @@ def _rows(one: Snapshot) -> int | None:
     if one.commit_kind is CommitKind.COMPACT:
         return None
     written = BatchSummary.of(own_properties(one)).rows
-    return one.delta_record_count if written is None and one.commit_kind is CommitKind.APPEND else written
+    return (
+        one.delta_record_count
+        if written is None and one.commit_kind is CommitKind.APPEND
+        else written
+    )
 
 
 def _change(one: Snapshot) -> str:
@@ -50,10 +67,23 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("rows", _rows, number=True),
     Column("delta_records", lambda one: one.delta_record_count, "change", _change, number=True),
     Column("total_records", lambda one: one.total_record_count, "total", number=True),
-    Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
+    Column(
+        "changelog_records",
+        lambda one: one.changelog_record_count,
+        "changelog",
+        number=True,
+        extra=True,
+    ),
     Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
-    Column("write_millis", lambda one: BatchSummary.of(own_properties(one)).write_millis, "write ms", number=True),
-    Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
+    Column(
+        "write_millis",
+        lambda one: BatchSummary.of(own_properties(one)).write_millis,
+        "write ms",
+        number=True,
+    ),
+    Column(
+        "watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True
+    ),
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
 )
@@ -68,13 +98,24 @@ def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]
 
     return (
         Column("name", lambda one: one[0], title),
-        Column("snapshot", of(lambda one: json_of(COLUMNS, one)), text=of(lambda one: one.id), ident=True),
-        Column("time", of(lambda one: iso(one.time_millis)), text=of(lambda one: moment(one.time_millis))),
+        Column(
+            "snapshot",
+            of(lambda one: json_of(COLUMNS, one)),
+            text=of(lambda one: one.id),
+            ident=True,
+        ),
+        Column(
+            "time",
+            of(lambda one: iso(one.time_millis)),
+            text=of(lambda one: moment(one.time_millis)),
+        ),
         Column("rows", of(lambda one: one.total_record_count), number=True),
     )
 
 
-_USER: Final = option("--user", "List only what this commit user has written.", shell_complete=users)
+_USER: Final = option(
+    "--user", "List only what this commit user has written.", shell_complete=users
+)
 
 
 @table_command(
@@ -118,7 +159,9 @@ def nobody(what: str, user: str, users: Iterable[str]) -> str:
     return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
 
 
-_OLDER: Final = 'Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.'
+_OLDER: Final = (
+    'Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.'
+)
 _PROTECT: Final = "Keep the last snapshot of streams that were active within a day."
 
 
@@ -145,15 +188,25 @@ def expire(session: Session, older_than: str | None, yes: bool, **limits: Any) -
         said = "No snapshot has to expire."
     else:
         files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
-        verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
+        verb, files_verb = (
+            ("expired", "deleted") if yes else ("would expire", "that would be deleted")
+        )
         said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
     if report.changelogs:
         many = count(len(report.changelogs), "changelog")
         said += f" {many} that had outlived snapshots {'expired' if yes else 'would expire'}, too."
-    left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
+    left = (
+        [f"{count(report.left, 'file')} could not be deleted and stay as orphans."]
+        if report.left
+        else []
+    )
     if report.impossible:
-        left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
-    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids or report.changelogs))
+        left.append(
+            f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them."
+        )
+    return changed_answer(
+        report.to_json(), [said, *left], done=yes, something=bool(ids or report.changelogs)
+    )
 
 
 def _moment(text: str) -> dt.timedelta | dt.datetime:
@@ -178,24 +231,48 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
     Column("user", lambda one: one.user),
     Column("stream", lambda one: one.registered),
     Column("last_batch", lambda one: one.last_batch, ident=True),
-    Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
+    Column(
+        "last_time",
+        lambda one: iso(one.last_millis),
+        "time",
+        text=lambda one: moment(one.last_millis),
+    ),
     Column("last_time_millis", lambda one: one.last_millis, ident=True, extra=True),
     Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
     Column("last_rows", lambda one: one.last_story.rows, "rows", number=True),
     Column("last_bytes", lambda one: one.last_story.bytes, "size", text=_bytes, number=True),
     Column("last_files", lambda one: one.last_story.files, "files", number=True, extra=True),
-    Column("last_partitions", lambda one: one.last_story.partitions, "partitions", number=True, extra=True),
+    Column(
+        "last_partitions",
+        lambda one: one.last_story.partitions,
+        "partitions",
+        number=True,
+        extra=True,
+    ),
     Column("last_buckets", lambda one: one.last_story.buckets, "buckets", number=True, extra=True),
-    Column("last_write_millis", lambda one: one.last_story.write_millis, "write", text=_seconds, number=True),
+    Column(
+        "last_write_millis",
+        lambda one: one.last_story.write_millis,
+        "write",
+        text=_seconds,
+        number=True,
+    ),
     Column("batches", lambda one: one.batches, number=True),
     Column("gaps", lambda one: one.gaps, text=lambda one: ranges(one.gaps) or None),
-    Column("query_name", lambda one: one.query_name, "query", text=lambda one: one.query_name or one.query_id),
+    Column(
+        "query_name",
+        lambda one: one.query_name,
+        "query",
+        text=lambda one: one.query_name or one.query_id,
+    ),
     Column("query_id", lambda one: one.query_id, extra=True),
     Column("checkpoint", lambda one: one.checkpoint),
     Column("runs", lambda one: one.runs, number=True, extra=True),
     Column("snapshots", lambda one: one.snapshots, number=True, extra=True),
     Column("first_batch", lambda one: one.first_batch, ident=True, extra=True),
-    Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
+    Column(
+        "watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True
+    ),
 )
 
 
@@ -215,7 +292,9 @@ def query(session: Session, user: str | None) -> Answer:
 @table_command(
     example="recommit --yes /data/shop.db/orders",
     params=(
-        option("--user", "Commit a batch of this commit user.", "commit_user", shell_complete=users),
+        option(
+            "--user", "Commit a batch of this commit user.", "commit_user", shell_complete=users
+        ),
         option("--batch", "Commit this batch, not the earliest.", type=click.IntRange(min=0)),
         option("--snapshot", "The id of the lost snapshot.", type=COUNT),
         option("--delta-list", "The delta list of the lost snapshot.", metavar="NAME"),
@@ -234,7 +313,9 @@ def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
         where = "" if report.snapshot is None else f", in snapshot {report.snapshot}"
         parts = [f"{which} is in the table{where}. There is nothing to do."]
         return changed_answer(report.to_json(), parts, done=yes, something=False)
-    parts = [f"{which} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."]
+    parts = [
+        f"{which} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."
+    ]
     if yes:
         parts.append(f"{files} with {rows} are in the table again, in snapshot {report.snapshot}.")
     else:

@@ -20,7 +20,9 @@ from paimon_stream.options.option import duration
 _NAME = click.Argument(["name"])
 _TAG = click.Argument(["name"], shell_complete=command.tags)
 _BRANCH = click.Argument(["name"], shell_complete=command.branches)
-_GIVE_UP: Final = "Give up an interrupted rollback to another target. Make sure that it runs no more."
+_GIVE_UP: Final = (
+    "Give up an interrupted rollback to another target. Make sure that it runs no more."
+)
 _TAKE_OVER: Final = option("--take-over", _GIVE_UP, is_flag=True)
 _COLUMNS: Final = named_columns("tag")
 _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
@@ -29,7 +31,9 @@ _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
 def tag_list(session: Session) -> Answer:
     """Lists the tags, each with the snapshot that it keeps."""
-    return session.listing("tags", Listing(_COLUMNS, sorted(session.table.tags().items()), "There are no tags."))
+    return session.listing(
+        "tags", Listing(_COLUMNS, sorted(session.table.tags().items()), "There are no tags.")
+    )
 
 
 @table_command(
@@ -41,11 +45,15 @@ def tag_list(session: Session) -> Answer:
         option("--time-retained", _RETAINED, metavar="AGE"),
     ),
 )
-def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
+def tag_create(
+    session: Session, name: str, snapshot: int | None, time_retained: str | None
+) -> Answer:
     """Keeps a snapshot under a name. Its files do not expire while the tag exists."""
     kept = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, kept)
-    return Answer(document=report.to_json(), parts=[f"Tag {name} keeps snapshot {report.snapshot}."])
+    return Answer(
+        document=report.to_json(), parts=[f"Tag {name} keeps snapshot {report.snapshot}."]
+    )
 
 
 @table_command(name="automatic", example="tag automatic --yes /data/shop.db/orders", params=(YES,))
@@ -55,13 +63,22 @@ def tag_automatic(session: Session, yes: bool) -> Answer:
     report = session.table.create_automatic_tags(dry_run=not yes)
     verb = "keeps" if yes else "would keep"
     parts = [f"Tag {name} {verb} snapshot {number}." for name, number in report.created.items()]
-    parts += [f"Tag {name} {'is' if yes else 'would be'} deleted, because it is too old." for name in report.deleted]
+    parts += [
+        f"Tag {name} {'is' if yes else 'would be'} deleted, because it is too old."
+        for name in report.deleted
+    ]
     mode = session.raw.options.value(TAG_AUTOMATIC_CREATION)
-    none = "No tag is due." if mode != "none" else f"{TAG_AUTOMATIC_CREATION.key} is none, so no tag is due."
+    none = (
+        "No tag is due."
+        if mode != "none"
+        else f"{TAG_AUTOMATIC_CREATION.key} is none, so no tag is due."
+    )
     return changed_answer(report.to_json(), parts or [none], done=yes, something=bool(parts))
 
 
-@table_command(name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES))
+@table_command(
+    name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES)
+)
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only the tag's
     own file. Without --yes it only shows the tag."""
@@ -74,8 +91,12 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
         if isinstance(found, Snapshot):
             said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
             snapshot = found.id
-        shown = TagReport(location=session.raw.location, tag=name, snapshot=snapshot, unreadable=snapshot is None)
-        return changed_answer({**shown.to_json(), "dry_run": True}, [said], done=False, something=True)
+        shown = TagReport(
+            location=session.raw.location, tag=name, snapshot=snapshot, unreadable=snapshot is None
+        )
+        return changed_answer(
+            {**shown.to_json(), "dry_run": True}, [said], done=False, something=True
+        )
     report = session.table.delete_tag(name)
     deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
     text = f"Tag {name} is deleted; files deleted with it: {deleted}."
@@ -92,8 +113,15 @@ tag = click.Group(
 @table_command(
     example="rollback --yes /data/shop.db/orders 12",
     params=(
-        click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=command.snapshots_and_tags),
-        option("--tag", "Read a number as the name of a tag, not as a snapshot id.", "is_tag", is_flag=True),
+        click.Argument(
+            ["target"], metavar="SNAPSHOT|TAG", shell_complete=command.snapshots_and_tags
+        ),
+        option(
+            "--tag",
+            "Read a number as the name of a tag, not as a snapshot id.",
+            "is_tag",
+            is_flag=True,
+        ),
         _TAKE_OVER,
         YES,
     ),
@@ -119,7 +147,10 @@ def lost_with(tags: Sequence[str], streams: Mapping[str, int], done: bool) -> li
     """What goes with the snapshots that a rollback or a fast forward removes."""
     removed, loses = ("removed", "loses") if done else ("would be removed", "would lose")
     parts = [f"{count(len(tags), 'tag')} {removed}: {', '.join(tags)}."] if tags else []
-    return parts + [f"Commit user {user} {loses} its batches from {first} on." for user, first in streams.items()]
+    return parts + [
+        f"Commit user {user} {loses} its batches from {first} on."
+        for user, first in streams.items()
+    ]
 
 
 def _age(text: str) -> dt.timedelta:
@@ -152,7 +183,9 @@ def branch_create(session: Session, name: str, tag: str | None) -> Answer:
     return Answer(document=report.to_json(), parts=[f"Branch {name} {what}."])
 
 
-@table_command(name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_BRANCH, YES))
+@table_command(
+    name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_BRANCH, YES)
+)
 def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     """Deletes a branch with its snapshots and tags. The files that only it needed stay until they are removed as
     orphans. Stop its writers first. Without --yes it only says whether there is such a branch."""
@@ -174,12 +207,18 @@ def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool)
     same command completes one that was interrupted. Without --yes it only shows what would change."""
     report = session.table.fast_forward(name, dry_run=not yes, take_over=take_over)
     would = "" if yes else "would be "
-    parts = [f"Snapshot {report.snapshot} of branch {name} {would or 'is '}the newest of the table."]
+    parts = [
+        f"Snapshot {report.snapshot} of branch {name} {would or 'is '}the newest of the table."
+    ]
     for what, numbers in (("removed", report.removed), ("added", report.added)):
         if numbers:
-            parts.append(f"{count(len(numbers), 'snapshot')} {would}{what}: {min(numbers)} to {max(numbers)}.")
+            parts.append(
+                f"{count(len(numbers), 'snapshot')} {would}{what}: {min(numbers)} to {max(numbers)}."
+            )
     parts += lost_with(report.tags, report.streams, yes)
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.added or report.removed))
+    return changed_answer(
+        report.to_json(), parts, done=yes, something=bool(report.added or report.removed)
+    )
 
 
 branch = click.Group(

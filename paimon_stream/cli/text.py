@@ -79,9 +79,17 @@ def _visible(char: str) -> str:
 
 
 _SAME: Final = (
-    "compact_manifests", "delete", "expire_partitions", "files", "rebuild_index", "recommit", "repair_hints",
-    "snapshots", "truncate", "verify",
-)  # fmt: skip
+    "compact_manifests",
+    "delete",
+    "expire_partitions",
+    "files",
+    "rebuild_index",
+    "recommit",
+    "repair_hints",
+    "snapshots",
+    "truncate",
+    "verify",
+)
 COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
     "create_tag": "tag create",
     "delete_tag": "tag delete",
@@ -95,7 +103,14 @@ COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
 
 _OPTION_OF: Final = {
     name: f"--{name.replace('_', '-')}"
-    for name in ("max_deletes", "max_paths", "older_than", "retain_max", "retain_min", "time_retained")
+    for name in (
+        "max_deletes",
+        "max_paths",
+        "older_than",
+        "retain_max",
+        "retain_min",
+        "time_retained",
+    )
 } | {"snapshot_id": "--snapshot", "if_not_exists=True": "--if-not-exists"}
 
 _METHODS: Final = "|".join(COMMAND_OF)
@@ -104,7 +119,9 @@ _CALL: Final = re.compile(
     rf"\bPaimonTable\.({_METHODS})\b(?:\([^()]*\))?|(?<![\w.])({_METHODS})\(\)|(?<![\w./])({_LONG_METHODS})\b(?:\([^()]*\))?"
 )
 _ARGUMENT: Final = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, _OPTION_OF))})(?!\w)")
-_CREATE: Final = re.compile(r"Create the table with PaimonTable\.create\(.*?\), or correct the location")
+_CREATE: Final = re.compile(
+    r"Create the table with PaimonTable\.create\(.*?\), or correct the location"
+)
 
 
 def in_commands(text: str) -> str:
@@ -112,8 +129,12 @@ def in_commands(text: str) -> str:
 
     >>> in_commands("PaimonTable.snapshots() and tags() list what there is.")
     '`paimon-stream snapshots` and `paimon-stream tag list` list what there is.'"""
-    text = _CREATE.sub("Create the table with `paimon-stream create`, or correct the location", text)
-    text = _CALL.sub(lambda found: f"`paimon-stream {COMMAND_OF[found[1] or found[2] or found[3]]}`", text)
+    text = _CREATE.sub(
+        "Create the table with `paimon-stream create`, or correct the location", text
+    )
+    text = _CALL.sub(
+        lambda found: f"`paimon-stream {COMMAND_OF[found[1] or found[2] or found[3]]}`", text
+    )
     return _ARGUMENT.sub(lambda found: _OPTION_OF[found[1]], text)
 
 
@@ -135,7 +156,9 @@ def partition_of(text: str) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for name, value in _typed(text):
         if name in values:
-            raise click.UsageError(f"{text!r} gives the column {name!r} twice. Name each partition alone. {_SYNTAX}")
+            raise click.UsageError(
+                f"{text!r} gives the column {name!r} twice. Name each partition alone. {_SYNTAX}"
+            )
         values[name] = value
     return values
 
@@ -172,7 +195,9 @@ def _typed(text: str) -> Iterator[tuple[str, str | None]]:
         value, position = _value(text, position)
         yield name.strip(), value
         if position < len(text) and text[position] != ",":
-            raise click.UsageError(f"{text!r} names no partition: text follows a closing quote. {_SYNTAX}")
+            raise click.UsageError(
+                f"{text!r} names no partition: text follows a closing quote. {_SYNTAX}"
+            )
         position += 1
 
 
@@ -184,5 +209,7 @@ def _value(text: str, start: int) -> tuple[str | None, int]:
     try:
         value, end = json.JSONDecoder().raw_decode(text, start)
     except ValueError:
-        raise click.UsageError(f"{text!r} names no partition: a quote is not closed. {_SYNTAX}") from None
+        raise click.UsageError(
+            f"{text!r} names no partition: a quote is not closed. {_SYNTAX}"
+        ) from None
     return str(value), end

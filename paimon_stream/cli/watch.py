@@ -22,10 +22,26 @@ from rich.text import Text
 from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.cli import before_late_end
-from paimon_stream.cli.command import COUNT, Session, catalog_options, folders, option, table_command
+from paimon_stream.cli.command import (
+    COUNT,
+    Session,
+    catalog_options,
+    folders,
+    option,
+    table_command,
+)
 from paimon_stream.cli.doctor import doctor
 from paimon_stream.cli.files import stats
-from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, listing_lines, part_lines
+from paimon_stream.cli.output import (
+    Answer,
+    Column,
+    Listing,
+    Part,
+    choose,
+    json_of,
+    listing_lines,
+    part_lines,
+)
 from paimon_stream.cli.snapshots import query
 from paimon_stream.cli.text import count, in_commands, iso, plain, size
 from paimon_stream.errors import NotFound, PaimonStreamError
@@ -38,10 +54,26 @@ _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
 _QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown, and not waited for
 _SORTS: Final = ("state", "table", "age", "rows")
-_STYLES: Final = {"unreadable": "red", "stuck": "red", "contended": "yellow", "silent": "yellow", "well": "green"}
+_STYLES: Final = {
+    "unreadable": "red",
+    "stuck": "red",
+    "contended": "yellow",
+    "silent": "yellow",
+    "well": "green",
+}
 _DETAILS: Final[tuple[tuple[click.Command, dict[str, Any]], ...]] = (
     (stats, {"snapshot": None}),
-    (doctor, {"user": None, "names": (), "sink_option": (), "checkpoint": None, "mode": "append", "query_name": None}),
+    (
+        doctor,
+        {
+            "user": None,
+            "names": (),
+            "sink_option": (),
+            "checkpoint": None,
+            "mode": "append",
+            "query_name": None,
+        },
+    ),
     (query, {"user": None}),
 )
 """What an opened table shows."""
@@ -50,7 +82,9 @@ _KEYS: Final = "↑ ↓ choose, Enter opens, Esc closes, s sorts, q ends"
 
 
 def _age(one: StreamState) -> int | None:
-    return None if one.last_millis is None else max(0, system().clock.now_millis() - one.last_millis)
+    return (
+        None if one.last_millis is None else max(0, system().clock.now_millis() - one.last_millis)
+    )
 
 
 def _span(millis: float) -> str:
@@ -72,7 +106,11 @@ def _number(
 
 
 COLUMNS: Final[tuple[Column[StreamState], ...]] = (
-    Column("table", lambda one: one.location, text=lambda one: "/".join(one.location.rsplit("/", 2)[-2:])),
+    Column(
+        "table",
+        lambda one: one.location,
+        text=lambda one: "/".join(one.location.rsplit("/", 2)[-2:]),
+    ),
     Column("state", lambda one: one.state),
     Column("batch", lambda one: one.batch, ident=True),
     _number("age", _age, shown=_span),
@@ -99,7 +137,9 @@ class Watched:
     of a table in the catalog that was given, or None for all of that."""
 
     def __init__(self, given: Session, places: Sequence[str | None]) -> None:
-        self._given = replace(given, catalog_options=given.catalog_options and {**given.catalog_options, **_QUICK})
+        self._given = replace(
+            given, catalog_options=given.catalog_options and {**given.catalog_options, **_QUICK}
+        )
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
@@ -133,7 +173,11 @@ class Watched:
         options, warehouse = self._given.storage_options, None
         if place is not None:
             is_name = "/" not in place and not os.path.exists(place)
-            known = catalog_options(click.get_current_context().params["named"], None) if is_name else {}
+            known = (
+                catalog_options(click.get_current_context().params["named"], None)
+                if is_name
+                else {}
+            )
             known = known and {**known, **_QUICK}
             try:
                 where = Session(place, options, None, known).raw.location
@@ -169,8 +213,17 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
     of_warehouse=True,
     params=(
         click.Argument(["others"], nargs=-1, metavar="[TABLE|WAREHOUSE]…", shell_complete=folders),
-        option("--interval", "Look again after this number of seconds.", type=click.FloatRange(min=0.1), default=5.0),
-        option("--rounds", "Look this number of times, then end. On a terminal without end; else once.", type=COUNT),
+        option(
+            "--interval",
+            "Look again after this number of seconds.",
+            type=click.FloatRange(min=0.1),
+            default=5.0,
+        ),
+        option(
+            "--rounds",
+            "Look this number of times, then end. On a terminal without end; else once.",
+            type=COUNT,
+        ),
     ),
 )
 def watch(session: Session, others: tuple[str, ...], interval: float, rounds: int | None) -> Answer:
@@ -197,7 +250,9 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     return Answer(document={}, text=())
 
 
-def _rounds(watched: Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]) -> Iterator[str]:
+def _rounds(
+    watched: Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]
+) -> Iterator[str]:
     """The text of each round, which is written before the next one begins."""
     for number in numbers:
         if number:
@@ -269,20 +324,34 @@ class _Screen:
 
     def _of_all(self, states: list[StreamState]) -> list[Text]:
         """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit is cut off."""
-        known = [one.key for one in choose(COLUMNS) if any(one.value(state) is not None for state in states)]
+        known = [
+            one.key
+            for one in choose(COLUMNS)
+            if any(one.value(state) is not None for state in states)
+        ]
         header, *rows = list(listing_lines(_listing(states), None, self._shown or known))
         for number, (row, one) in enumerate(zip(rows, states, strict=False)):
             row.stylize("reverse" if number == self._place else _STYLES.get(one.state, ""))
         room = max(self._console.height - 3, 1)
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
         sick = sum(one.state not in ("well", "no stream") for one in states)
-        head = Text(f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}", style="bold")
+        head = Text(
+            f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}",
+            style="bold",
+        )
         why = next((one.why for one in states[self._place : self._place + 1]), "")
-        return [head, header, *islice(rows, first, first + room), Text(plain(why or _KEYS), style="dim")]
+        return [
+            head,
+            header,
+            *islice(rows, first, first + room),
+            Text(plain(why or _KEYS), style="dim"),
+        ]
 
     def _of_one(self, state: StreamState) -> list[Text]:
         """What the commands `query`, `stats` and `doctor` say of the table, below its state."""
-        before = ", ".join(f"{name} {_span(one)}" for name, one in phases_of(state.previous).items())
+        before = ", ".join(
+            f"{name} {_span(one)}" for name, one in phases_of(state.previous).items()
+        )
         parts: list[Part] = [f"{state.location}: {state.state}. {state.why}".strip(), _KEYS]
         parts += [f"The commit before: {before}."] if before else []
         try:
@@ -298,7 +367,9 @@ class _Screen:
 def _keys() -> Iterator[Callable[[float], str | None]]:
     """A function that waits for a key for some seconds, and returns its name; None if none was pressed. While it is
     used, the terminal hands over each key at once, and does not show it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so the terminal is given back
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so the terminal is given back
     if sys.stdin is None or not sys.stdin.isatty():
         yield lambda seconds: system().clock.sleep(seconds)
         return

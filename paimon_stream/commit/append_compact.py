@@ -10,7 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paimon_stream.commit.plan import Changes, CollectedChanges
-from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Fixed,
+    Nothing,
+    Outcome,
+    Published,
+    Superseded,
+)
 from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
@@ -20,7 +28,9 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 """Publishes one snapshot of the request's kind."""
 
 
-def commit_append_compact(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
+def commit_append_compact(
+    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
+) -> Outcome:
     """Publishes what was written, then the compaction. Raises what `publish` raises for the former. If there
     is only a compaction and it conflicts with what others did, this is only reported."""
     written = _publish_written(request, collected, publish)
@@ -35,7 +45,9 @@ def commit_append_compact(request: CommitRequest, collected: CollectedChanges, p
     return _publish_compaction(request, written, collected.compact, publish)
 
 
-def _publish_written(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
+def _publish_written(
+    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
+) -> Outcome:
     if request.source is not None:
         return publish(request, request.source)
     if request.kind is CommitKind.COMPACT and not collected.append and collected.compact:
@@ -48,7 +60,9 @@ def _publish_written(request: CommitRequest, collected: CollectedChanges, publis
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
 
-def _publish_compaction(request: CommitRequest, written: Published, changes: Changes, publish: PublishOne) -> Published:
+def _publish_compaction(
+    request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
+) -> Published:
     seen = SnapshotRef.of(written.snapshot)
     compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
     try:
@@ -59,7 +73,13 @@ def _publish_compaction(request: CommitRequest, written: Published, changes: Cha
     if isinstance(made, Published):
         phases = {**written.phases, "compact": sum(made.phases.values())}
         merged, taken = written.manifests_merged + made.manifests_merged, made.compact_changes
-        return replace(written, compact=made.snapshot, compact_changes=taken, manifests_merged=merged, phases=phases)
+        return replace(
+            written,
+            compact=made.snapshot,
+            compact_changes=taken,
+            manifests_merged=merged,
+            phases=phases,
+        )
     if isinstance(made, Superseded):
         there = made.snapshot
         text = f"Snapshot {there.id} of the same commit user, identifier {there.commit_identifier}, came first."
@@ -71,7 +91,13 @@ def _publish_compaction(request: CommitRequest, written: Published, changes: Cha
 
 def _compaction(request: CommitRequest) -> CommitRequest:
     return replace(
-        request, kind=CommitKind.COMPACT, source=None, renumber=False, force_snapshot=False, statistics=None, merge=None
+        request,
+        kind=CommitKind.COMPACT,
+        source=None,
+        renumber=False,
+        force_snapshot=False,
+        statistics=None,
+        merge=None,
     )
 
 

@@ -8,7 +8,13 @@ from paimon_stream import options as opt
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.stage import Staged
-from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, SharedCheckpoint, TableReplaced
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    PaimonStreamError,
+    SharedCheckpoint,
+    TableReplaced,
+)
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.layout import NameSource
@@ -74,7 +80,12 @@ class Attempts:
     were lost without a proof. `aged_millis` is the age of the newest staging if it was too old to be published."""
 
     def __init__(
-        self, location: str, request: CommitRequest, source: ChangeSource, names: NameSource, patience: Patience
+        self,
+        location: str,
+        request: CommitRequest,
+        source: ChangeSource,
+        names: NameSource,
+        patience: Patience,
     ) -> None:
         self._location = location
         self.request = request
@@ -182,4 +193,8 @@ class Attempts:
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
-        return {"table": self._location, "user": self.request.user, "batch": self.request.identifier}
+        return {
+            "table": self._location,
+            "user": self.request.user,
+            "batch": self.request.identifier,
+        }

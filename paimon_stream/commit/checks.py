@@ -34,12 +34,19 @@ LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
 file that is younger than an hour."""
 
 
-def missing_files(storage: Storage, layout: Layout, *changes: Changes, now: int | None = None) -> list[str]:
+def missing_files(
+    storage: Storage, layout: Layout, *changes: Changes, now: int | None = None
+) -> list[str]:
     """The paths of added files that do not exist. Covers data, changelog and index files, and their extra files. Makes
     one request to the storage per file. Files that a commit removes need not exist. With the time `now`, only for files
     that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file
     of the same changes. Raises `StorageError`."""
-    return [shown(path) for one in changes for path in _added(layout, one, now) if not storage.exists(path)]
+    return [
+        shown(path)
+        for one in changes
+        for path in _added(layout, one, now)
+        if not storage.exists(path)
+    ]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
@@ -51,14 +58,20 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
     """The paths of added files; with the time `now`, only of those that may be old."""
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
     times = ((one, one.file.creation_time) for one in files)
-    chosen = [one for one, at in times if now is None or at is None or abs(now - at) > LONGEST_UNCHECKED_MILLIS]
+    chosen = [
+        one
+        for one, at in times
+        if now is None or at is None or abs(now - at) > LONGEST_UNCHECKED_MILLIS
+    ]
     for entry in chosen:
         for name in (entry.file.file_name, *entry.file.extra_files):
             yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
     if chosen or not files:
         for change in changes.index:
             if change.kind is FileKind.ADD:
-                yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
+                yield layout.index_file(
+                    change.entry.partition, change.entry.bucket, change.entry.file
+                )
 
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +80,9 @@ _LOG = logging.getLogger(__name__)
 class Checker:
     """Checks the commits of one committer, and numbers their rows."""
 
-    def __init__(self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False) -> None:
+    def __init__(
+        self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False
+    ) -> None:
         """With `compacts`, who commits also looks after the depth of buckets."""
         self._table = table
         self._clock = clock
@@ -78,9 +93,13 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(opt.DELETION_VECTORS)
         self._key_order = _key_order(table)
-        watched = bool(table.schema.primary_keys) and not (compacts or options.value(opt.WRITE_ONLY))
+        watched = bool(table.schema.primary_keys) and not (
+            compacts or options.value(opt.WRITE_ONLY)
+        )
         self._most_runs = stop_trigger(options) if watched else None
-        self._last_safe = options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
+        self._last_safe = (
+            options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
+        )
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         self._warned = False
@@ -98,7 +117,12 @@ class Checker:
         user, batch, kind = request.user, request.identifier, request.kind
         where, name = self._table.location, self._table.layout.partition
         context = CommitContext(
-            location=where, user=user, identifier=batch, partition_name=name, kind=kind, base=base.snapshot
+            location=where,
+            user=user,
+            identifier=batch,
+            partition_name=name,
+            kind=kind,
+            base=base.snapshot,
         )
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()
@@ -121,12 +145,19 @@ class Checker:
         if judged:
             conflicts.check_not_in_table(context, files, changes.entries)
             expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
-            conflicts.check_removed_files_are_there(context, files.live, changes.entries, expiration)
+            conflicts.check_removed_files_are_there(
+                context, files.live, changes.entries, expiration
+            )
             if self._key_order is not None:
                 conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
-            buckets, partitions = self._cache.buckets_at(base, changes.partitions), changes.partitions
-            changes = timed(changes, {one: buckets.max_sequence(one, POSTPONE_BUCKET) for one in partitions})
+            buckets, partitions = (
+                self._cache.buckets_at(base, changes.partitions),
+                changes.partitions,
+            )
+            changes = timed(
+                changes, {one: buckets.max_sequence(one, POSTPONE_BUCKET) for one in partitions}
+            )
         return self._numbered(request, changes, files)
 
     # -- which rules --------------------------------------------------------------------------------
@@ -163,7 +194,9 @@ class Checker:
         touched = {change.entry.partition for change in changes.index}
         return self._cache.files_at(base, changes.partitions | touched, request)
 
-    def _check_vectors(self, context: CommitContext, changes: Changes, base: Base, files: KnownFiles) -> None:
+    def _check_vectors(
+        self, context: CommitContext, changes: Changes, base: Base, files: KnownFiles
+    ) -> None:
         name = None if base.snapshot is None else base.snapshot.index_manifest
         vectors = conflicts.vectors_of(self._cache.manifests.index_entries(name))
         conflicts.check_deletion_vectors(context, files.live, vectors, changes)
@@ -174,7 +207,9 @@ class Checker:
             self._known_schemas.update(self._schemas.ids())
         conflicts.check_schemas(context, self._known_schemas, entries)
 
-    def _check_buckets(self, context: CommitContext, request: CommitRequest, changes: Changes, base: Base) -> None:
+    def _check_buckets(
+        self, context: CommitContext, request: CommitRequest, changes: Changes, base: Base
+    ) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
             return  # an overwrite may change the count; without fixed buckets there is no count
@@ -191,7 +226,9 @@ class Checker:
             return changes
         if request.kind is not CommitKind.OVERWRITE:
             touched = {(entry.partition, entry.bucket) for entry in entries}
-            return renumber(changes, {where: self._cache.buckets.max_sequence(*where) for where in touched})
+            return renumber(
+                changes, {where: self._cache.buckets.max_sequence(*where) for where in touched}
+            )
         removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
         highest: dict[tuple[bytes, int], int] = {}
         for identity, file in files.live.items():
@@ -224,7 +261,8 @@ class Checker:
     def _adds_files(self, snapshot: Snapshot) -> bool:
         """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files are in none."""
         return any(
-            meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
+            meta.num_added_files + meta.num_deleted_files > 0
+            and (meta.max_bucket is None or meta.max_bucket >= 0)
             for meta in self._cache.manifests.delta(snapshot)
         )
 
@@ -264,4 +302,6 @@ def _key_order(table: Table) -> RowOrder | None:
 def stop_trigger(options: opt.Options) -> int:
     """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more than start one."""
     stop = opt.STOP_TRIGGER
-    return options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3
+    return (
+        options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3
+    )

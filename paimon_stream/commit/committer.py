@@ -15,17 +15,36 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts, Patience
-from paimon_stream.commit.checks import LONGEST_UNCHECKED_MILLIS, Checker, adds_old_files, missing_files
+from paimon_stream.commit.checks import (
+    LONGEST_UNCHECKED_MILLIS,
+    Checker,
+    adds_old_files,
+    missing_files,
+)
 from paimon_stream.commit.lineage import check_lineage, published_since
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Fixed,
+    Nothing,
+    Outcome,
+    Published,
+    Superseded,
+)
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Staged, Stager
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
+from paimon_stream.errors import (
+    CommitUnknown,
+    CorruptMetadata,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import Runtime, system
@@ -85,7 +104,9 @@ class Committer:
         self._table_buckets = options.value(opt.BUCKET)
         self._is_guarded = options.value(opt.COMMIT_GUARD) != "trust"
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
-        self._keeps_empty = options.value(opt.FORCE_CREATE_SNAPSHOT) or not options.value(opt.IGNORE_EMPTY_COMMIT)
+        self._keeps_empty = options.value(opt.FORCE_CREATE_SNAPSHOT) or not options.value(
+            opt.IGNORE_EMPTY_COMMIT
+        )
         self._digest = digest or self._schemas.first_digest()
         self._schema_id = table.schema.id
 
@@ -102,7 +123,9 @@ class Committer:
         if self._sequences is not None:
             # A merge decides by these numbers, so the writer's numbers stay.
             request = replace(request, renumber=False)
-        return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
+        return commit_append_compact(
+            request, collected, lambda part, source: self._publish_one(part, source, names)
+        )
 
     def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key, and for one
@@ -112,12 +135,16 @@ class Committer:
             return None
         return self._sequences.next(known, replaces=replaces)
 
-    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+    def watch(
+        self, base: Base | None, partitions: Collection[bytes], below: int | None
+    ) -> tuple[Base, WatchedFiles]:
         """The live files of these partitions at the base, or at our own last snapshot. See `TableCache.watch`."""
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
 
-    def _publish_one(self, request: CommitRequest, source: ChangeSource, names: NameSource) -> Outcome:
+    def _publish_one(
+        self, request: CommitRequest, source: ChangeSource, names: NameSource
+    ) -> Outcome:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
@@ -128,7 +155,11 @@ class Committer:
             self._cache.forget()
             if not attempts.outstanding:
                 self._discard(attempts.names.drawn)
-            if attempts.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
+            if (
+                attempts.open
+                and isinstance(failed, PaimonStreamError)
+                and not isinstance(failed, CommitUnknown)
+            ):
                 raise attempts.unknown(failed) from failed
             raise
         finally:
@@ -136,7 +167,12 @@ class Committer:
 
     def _is_wanted(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether these changes need a snapshot (semantics.md §1.4)."""
-        if changes or request.force_snapshot or request.statistics is not None or request.merge is not None:
+        if (
+            changes
+            or request.force_snapshot
+            or request.statistics is not None
+            or request.merge is not None
+        ):
             return True
         return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
@@ -179,7 +215,9 @@ class Committer:
             looks: list[Request] = [self._same_table, self._snapshots.latest]
             looks.append(partial(self._schemas.newest_id, self._schema_id))
             if self._is_guarded and is_unproven(self._storage):
-                looks.append(partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids))
+                looks.append(
+                    partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
+                )
             same, latest, schema_id = self._storage.together(looks)[:3]
         except (NotFound, CorruptMetadata):
             if not self._same_table():
@@ -194,7 +232,9 @@ class Committer:
         """Whether so little time has passed that nothing seen then has expired. A clock set back proves nothing."""
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
-    def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:
+    def _decided(
+        self, attempts: Attempts, latest: Snapshot | None
+    ) -> Published | Superseded | None:
         """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published this commit.
         None if the commit is still to be made."""
         with attempts.timed("base"):
@@ -228,7 +268,9 @@ class Committer:
                 self._snapshots.survey()
                 changes = attempts.source.at(base)
                 if attempts.beside and adds_old_files(self._layout, self._runtime.clock, changes):
-                    self._storage.together(attempts.beside)  # the check looks for files that it may send
+                    self._storage.together(
+                        attempts.beside
+                    )  # the check looks for files that it may send
                     attempts.beside = ()
                 if not attempts.open and not self._is_wanted(attempts.request, changes):
                     return Nothing()
@@ -241,14 +283,20 @@ class Committer:
                     request = replace(request, properties={**request.properties, **recorded})
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
-                if not 0 <= self._runtime.clock.now_millis() - attempts.merged_millis <= self._usable_millis:
+                if (
+                    not 0
+                    <= self._runtime.clock.now_millis() - attempts.merged_millis
+                    <= self._usable_millis
+                ):
                     attempts.merged = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts)
                 attempts.beside = ()
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
                 raise
-            return None  # what is missing belongs to a snapshot that has expired: build on the newest
+            return (
+                None  # what is missing belongs to a snapshot that has expired: build on the newest
+            )
         if staged is None:
             return Nothing()
         if attempts.merged is None:
@@ -289,10 +337,15 @@ class Committer:
             swift = quick and first and staged.base.snapshot is not None
             beside: tuple[Request, ...] = ()
             if swift:
-                beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
+                beside, attempts.after = (
+                    (partial(self._point_latest, attempts, staged), *attempts.after),
+                    (),
+                )
             undo = partial(self._retract_latest, attempts)
             try:
-                confirmed = self._publisher.confirm(staged, attempts.patience, placed.doubted, swift, beside, undo)
+                confirmed = self._publisher.confirm(
+                    staged, attempts.patience, placed.doubted, swift, beside, undo
+                )
             except CommitUnknown:
                 self._correct_latest(attempts)
                 raise
@@ -325,7 +378,9 @@ class Committer:
                     attempts.names.drawn.clear()
                     raise attempts.removed_by_later_run(missing)
                 return Lost(proven=False)  # somebody may still publish what was built on it
-            self._snapshots.publish(staged.snapshot, staged.content)  # somebody has built on it just now
+            self._snapshots.publish(
+                staged.snapshot, staged.content
+            )  # somebody has built on it just now
         return Landed()
 
     def _point_latest(self, attempts: Attempts, staged: Staged) -> None:

@@ -11,7 +11,13 @@ from itertools import pairwise
 
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.watched_files import KnownFiles, LiveFile
-from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
+from paimon_stream.errors import (
+    BucketCountChanged,
+    DeletedFiles,
+    KeyRangeOverlap,
+    SchemaChanged,
+    StrictModeViolated,
+)
 from paimon_stream.format.entries import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.format.stats import RowOrder
@@ -40,7 +46,11 @@ class CommitContext:
     @property
     def left_out(self) -> str:
         """Says what was not published. The rows of a batch may be published although its compaction is not (R3.2)."""
-        return "The compaction was left out" if self.kind is CommitKind.COMPACT else "Nothing was published"
+        return (
+            "The compaction was left out"
+            if self.kind is CommitKind.COMPACT
+            else "Nothing was published"
+        )
 
     def place(self, partition: bytes) -> str:
         """The partition, or the table if it has no partitions."""
@@ -48,7 +58,9 @@ class CommitContext:
         return f"partition {name!r}" if name else "the table"
 
     def __str__(self) -> str:
-        which = "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
+        which = (
+            "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
+        )
         onto = ""
         if self.base is not None:
             base = self.base
@@ -56,7 +68,9 @@ class CommitContext:
         return f"{self.location}, {which} of user {self.user!r} ({self.kind.value}{onto})"
 
 
-def check_bucket_counts(context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]) -> None:
+def check_bucket_counts(
+    context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]
+) -> None:
     """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed buckets) and
     overwrites, which may change it. `present` has that of touched partitions with files. Raises
     `BucketCountChanged`."""
@@ -83,12 +97,16 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
     """Check 3: the commit names each file once. Raises `DeletedFiles`."""
     if len({entry.file.file_name for entry in entries}) == len(entries):
         return
-    twice = [one for one, count in Counter(entry.identity for entry in entries).items() if count > 1]
+    twice = [
+        one for one, count in Counter(entry.identity for entry in entries).items() if count > 1
+    ]
     cure = "A commit message was passed twice, or adds and removes the same file. Pass each message once"
     _refuse(context, twice, "of its files appear twice in this one commit", cure)
 
 
-def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
+def check_schemas(
+    context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]
+) -> None:
     """The table has the schema of every added file; without it nobody could read the file. Raises `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
@@ -98,7 +116,9 @@ def check_schemas(context: CommitContext, known: Collection[int], entries: Itera
                 f"{context.left_out}. The messages belong to another table, or to this one before it was "
                 "restored or created again: write the rows again to the current table."
             )
-            raise SchemaChanged(text, **context.facts(), schema=entry.file.schema_id, file=entry.file.file_name)
+            raise SchemaChanged(
+                text, **context.facts(), schema=entry.file.schema_id, file=entry.file.file_name
+            )
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
@@ -110,19 +130,29 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     _refuse(context, twice, what, cure)
 
 
-def check_not_in_table(context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]) -> None:
+def check_not_in_table(
+    context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]
+) -> None:
     """Check 4: no added file is already in the table, or was there and has been removed. `files` are those of the
     touched partitions. A file listed twice would be read twice and break every later merge of manifests; a removed one
     would be hidden until its DELETE is merged (semantics.md §3.5). Raises `DeletedFiles`."""
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
     cure = "These messages were committed before, under another identifier or user; do not commit them again"
-    _refuse(context, [one for one in added if one in files.live], "of its files are in the table already", cure)
+    _refuse(
+        context,
+        [one for one in added if one in files.live],
+        "of its files are in the table already",
+        cure,
+    )
     what = "of its files were in the table and have been compacted or overwritten since"
     _refuse(context, [one for one in added if one in files.removed], what, cure)
 
 
 def check_removed_files_are_there(
-    context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry], expires: str | None = None
+    context: CommitContext,
+    live: Collection[FileIdentity],
+    entries: Iterable[ManifestEntry],
+    expires: str | None = None,
 ) -> None:
     """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the touched
     partitions; `expires` is `partition.expiration-time`, for the cure (check 5b). Raises `DeletedFiles`."""
@@ -142,16 +172,23 @@ def check_removed_files_are_there(
             f"{expires} (partition.expiration-time): filter such late rows out before they are written, "
             "because otherwise this error comes back with every restart"
         )
-    _refuse(context, gone, "of its files are to be removed, but are not in the table any more", cure)
+    _refuse(
+        context, gone, "of its files are to be removed, but are not in the table any more", cure
+    )
 
 
 def check_key_ranges(
-    context: CommitContext, live: Mapping[FileIdentity, LiveFile], entries: Sequence[ManifestEntry], order: RowOrder
+    context: CommitContext,
+    live: Mapping[FileIdentity, LiveFile],
+    entries: Sequence[ManifestEntry],
+    order: RowOrder,
 ) -> None:
     """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have disjoint
     key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`, `FormatError` for
     keys that are not of the table's types."""
-    levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = defaultdict(dict)
+    levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = (
+        defaultdict(dict)
+    )
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.level > 0:
             where = (entry.partition, entry.bucket, entry.file.level)
@@ -183,18 +220,25 @@ def check_key_ranges(
 
 
 def check_deletion_vectors(
-    context: CommitContext, live: Collection[FileIdentity], vectors: Mapping[str, str], changes: Changes
+    context: CommitContext,
+    live: Collection[FileIdentity],
+    vectors: Mapping[str, str],
+    changes: Changes,
 ) -> None:
     """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes a data file
     together with its vector, and replaces only a vector that it knows; otherwise deleted rows would come back.
     `vectors` maps each data file of the base to the index file with its vector. Raises `DeletedFiles`."""
     kinds = FileKind.DELETE, FileKind.ADD
-    dropped, made = (vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds)
+    dropped, made = (
+        vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds
+    )
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
     removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
     present = {identity.file_name for identity in live} - removed | added
     wrong = {name for name in made if name not in present}
-    wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
+    wrong |= {
+        name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)
+    }
     if wrong:
         what = f"the deletion vectors of {len(wrong)} data files are not those that the commit was based on"
         cure = "Another job has deleted rows of these files or compacted them; run the job again on the current state"
@@ -203,7 +247,11 @@ def check_deletion_vectors(
 
 def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
     """Each data file that has a deletion vector in these index files, with that index file."""
-    return {one.data_file: entry.file.file_name for entry in entries for one in entry.file.deletions or ()}
+    return {
+        one.data_file: entry.file.file_name
+        for entry in entries
+        for one in entry.file.deletions or ()
+    }
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
@@ -215,7 +263,10 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
 
 
 def check_strict_mode(
-    context: CommitContext, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
+    context: CommitContext,
+    since: Iterable[Snapshot],
+    last_safe: int,
+    adds_files: Callable[[Snapshot], bool],
 ) -> None:
     """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has compacted or overwritten in
     the snapshots `since` the last safe one. Nor has one appended if this is an overwrite, because it would delete those

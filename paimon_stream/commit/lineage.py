@@ -12,7 +12,9 @@ from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 
-def published_since(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None) -> Snapshot | None:
+def published_since(
+    snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
+) -> Snapshot | None:
     """The oldest snapshot since the one that the attempts have seen that somebody else published under the request's
     user with its identifier or a later one (R2.6); None if there is none. The kind matters: an APPEND does not show
     whether its compaction was published. Batch commits share one identifier and are not searched for. Raises
@@ -51,14 +53,20 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
     )
 
 
-def check_lineage(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None) -> None:
+def check_lineage(
+    snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
+) -> None:
     """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the last snapshot of this
     committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one seen, with rows, and its id exists with
     another nonce; or `HistoryUnknown` if the lists are gone that would show it."""
     request, seen = attempts.request, attempts.seen
     if seen is None or _is_surely_held(snapshots, request.user, seen, latest):
         return
-    if last is not None and seen == SnapshotRef.of(last) and last.commit_kind is not CommitKind.COMPACT:
+    if (
+        last is not None
+        and seen == SnapshotRef.of(last)
+        and last.commit_kind is not CommitKind.COMPACT
+    ):
         require_last(snapshots, request.user, last, latest)
     text = (
         f"{snapshots.location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} "
@@ -68,7 +76,9 @@ def check_lineage(snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot
     raise TableRolledBack(text, **attempts.facts(), snapshot=seen.id)
 
 
-def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None) -> None:
+def require_last(
+    snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
+) -> None:
     """Checks that a writer's last snapshot is part of the table, or has expired. Raises `CommitLost` if its id has
     another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown` if the lists are gone that would show it."""
     if last is None or _is_surely_held(snapshots, user, SnapshotRef.of(last), latest):
@@ -89,7 +99,12 @@ def require_last(snapshots: SnapshotStore, user: str, last: Snapshot | None, lat
         f"Let other engines only read this table. {go_on}"
     )
     raise CommitLost(
-        text, user=user, batch=last.commit_identifier, snapshot=last.id, by=there.commit_user, **lost.context
+        text,
+        user=user,
+        batch=last.commit_identifier,
+        snapshot=last.id,
+        by=there.commit_user,
+        **lost.context,
     ).of_table(snapshots.location)
 
 
@@ -103,7 +118,9 @@ def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None)
     return None if replaced is None else not replaced
 
 
-def _is_surely_held(snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None) -> bool:
+def _is_surely_held(
+    snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None
+) -> bool:
     held = is_held(snapshots, ref, latest)
     if held is not None:
         return held

@@ -40,14 +40,30 @@ class LostFacts:
 
     @classmethod
     def of(
-        cls, location: str, user: str, batch: int, added: list[DataFileMeta] | None, which: tuple[str, ...] = ()
+        cls,
+        location: str,
+        user: str,
+        batch: int,
+        added: list[DataFileMeta] | None,
+        which: tuple[str, ...] = (),
     ) -> "LostFacts":
         """The facts of a commit that had added these files. `which` are the options that say where they are noted, if
         they are not in a journal."""
         return cls(
             files=None if added is None else len(added),
             rows=None if added is None else sum(one.row_count for one in added),
-            command=shlex.join(("paimon-stream", "recommit", "--user", user, "--batch", str(batch), *which, location)),
+            command=shlex.join(
+                (
+                    "paimon-stream",
+                    "recommit",
+                    "--user",
+                    user,
+                    "--batch",
+                    str(batch),
+                    *which,
+                    location,
+                )
+            ),
             in_store=scheme_of(location) in KIND_OF,
         )
 
@@ -61,7 +77,11 @@ class LostFacts:
     @property
     def cure(self) -> str:
         """The command, and what has to be added to it."""
-        more = ", and a --storage-option for each storage option of this writer" if self.in_store else ""
+        more = (
+            ", and a --storage-option for each storage option of this writer"
+            if self.in_store
+            else ""
+        )
         return f"{self.command} (with --yes after a look at what it shows{more})"
 
     @property
@@ -112,8 +132,14 @@ def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
 
 
 def _is_judged(table: Table) -> bool:
-    alone = getattr(table.storage, "takes_lock", False) or is_served(table.storage)  # other engines cannot get between
-    return not alone and scheme_of(table.location) in KIND_OF and table.options.value(COMMIT_GUARD) != "trust"
+    alone = getattr(table.storage, "takes_lock", False) or is_served(
+        table.storage
+    )  # other engines cannot get between
+    return (
+        not alone
+        and scheme_of(table.location) in KIND_OF
+        and table.options.value(COMMIT_GUARD) != "trust"
+    )
 
 
 def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
@@ -131,7 +157,9 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
     )
     if table.options.value(COMMIT_GUARD) == "strict":
         text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."
-        raise errors.UnsupportedTable(text, table=table.location, user=other.commit_user, snapshot=other.id)
+        raise errors.UnsupportedTable(
+            text, table=table.location, user=other.commit_user, snapshot=other.id
+        )
     cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
     _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)
 
@@ -172,7 +200,12 @@ class Refusals:
         return errors.SharedCheckpoint(text, **self._facts, snapshot=published.id)
 
     def decide(
-        self, option: Option[str], kind: type[errors.PaimonStreamError], cause: str, cure: str, **facts: Any
+        self,
+        option: Option[str],
+        kind: type[errors.PaimonStreamError],
+        cause: str,
+        cure: str,
+        **facts: Any,
     ) -> None:
         """Raises that kind of error with the facts, unless the option says to continue."""
         what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."

@@ -44,7 +44,12 @@ class OverwriteSource:
     Partitions with a file that was created at `spared` (local milliseconds) or later stay as they are."""
 
     def __init__(
-        self, table: Table, manifests: ManifestStore, cleared: PartitionFilter, written: Changes, spared: int = 2**63
+        self,
+        table: Table,
+        manifests: ManifestStore,
+        cleared: PartitionFilter,
+        written: Changes,
+        spared: int = 2**63,
     ) -> None:
         self.gone: list[ManifestEntry] = []
         self._spared = spared
@@ -58,13 +63,23 @@ class OverwriteSource:
         """A DELETE for each live file of the cleared partitions, then what was written. The index files of those
         partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
         live = self._live(base)
-        spared = {entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared}
-        dropped = (entry for entry in live if entry.bucket >= self._least_bucket and entry.partition not in spared)
+        spared = {
+            entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared
+        }
+        dropped = (
+            entry
+            for entry in live
+            if entry.bucket >= self._least_bucket and entry.partition not in spared
+        )
         self.gone = [replace(entry, kind=FileKind.DELETE) for entry in dropped]
         known = {entry.identity for entry in self.gone}
-        written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
+        written = (
+            e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known
+        )
         index = (one for one in self._indexes(base) if one.entry.partition not in spared)
-        return replace(self._written, entries=(*self.gone, *written), index=(*index, *self._written.index))
+        return replace(
+            self._written, entries=(*self.gone, *written), index=(*index, *self._written.index)
+        )
 
     def _live(self, base: Base) -> list[ManifestEntry]:
         """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt has read
@@ -73,14 +88,27 @@ class OverwriteSource:
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
                 known = self._read.get(meta.file_name)
-                found[meta.file_name] = self._manifests.read_of(meta, self._cleared) if known is None else known
+                found[meta.file_name] = (
+                    self._manifests.read_of(meta, self._cleared) if known is None else known
+                )
         self._read = found
         deleted = {e.identity for some in found.values() for e in some if e.kind is FileKind.DELETE}
-        return [e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted]
+        return [
+            e
+            for some in found.values()
+            for e in some
+            if e.kind is FileKind.ADD and e.identity not in deleted
+        ]
 
     def _indexes(self, base: Base) -> list[IndexChange]:
-        entries = self._manifests.index_entries(None if base.snapshot is None else base.snapshot.index_manifest)
-        return [IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)]
+        entries = self._manifests.index_entries(
+            None if base.snapshot is None else base.snapshot.index_manifest
+        )
+        return [
+            IndexChange(kind=FileKind.DELETE, entry=e)
+            for e in entries
+            if self._cleared.holds(e.partition)
+        ]
 
 
 def plan_overwrite(
@@ -104,23 +132,35 @@ def plan_overwrite(
     if replaces_own:
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
     else:
-        cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
-        _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
+        cleared = PartitionFilter(
+            table.partition_types, specs=[static_spec(table, partition)] if partition else None
+        )
+        _check_inside(
+            table, cleared, partition or {}, (*written.entries, *collected.compact.entries)
+        )
     source = OverwriteSource(table, manifests, cleared, _numbered(table, written))
     return Overwrite(source=source, messages=kept, always=not replaces_own)
 
 
-def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
+def plan_drop(
+    table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]
+) -> Overwrite:
     """The overwrite that clears all partitions that match one of these specs. Raises `InvalidOption` if no partition is
     given, `IncompatibleSchema`, `InvalidData`."""
     given = opt.Arguments(table.location)
-    specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
+    specs = given.items(
+        "partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]"
+    )
     if not specs or not all(specs):
         cure = f"Give a list of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table."
         text = f"{list(specs)!r} names no partition to drop. Nothing was changed. {cure}"
         raise InvalidOption(text, option="partitions").of_table(table.location)
-    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
-    return Overwrite(source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True)
+    cleared = PartitionFilter(
+        table.partition_types, specs=[static_spec(table, one) for one in specs]
+    )
+    return Overwrite(
+        source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True
+    )
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
@@ -148,10 +188,14 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
 
 
-def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:
+def _without_changelog(
+    table: Table, messages: tuple[CommitMessage, ...]
+) -> tuple[CommitMessage, ...]:
     """The messages without changelog files. An overwrite has no changelog, because readers of changes would see added
     rows but no removed ones."""
-    ignored = [f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)]
+    ignored = [
+        f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)
+    ]
     if not ignored:
         return messages
     more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
@@ -161,7 +205,10 @@ def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tup
 
 
 def _check_inside(
-    table: Table, cleared: PartitionFilter, partition: Mapping[str, Any], entries: Sequence[ManifestEntry]
+    table: Table,
+    cleared: PartitionFilter,
+    partition: Mapping[str, Any],
+    entries: Sequence[ManifestEntry],
 ) -> None:
     outside = [entry for entry in entries if not cleared.holds(entry.partition)]
     if not outside:
@@ -218,7 +265,11 @@ def upgraded(table: Table, written: Changes) -> Changes:
 def top_level(options: opt.Options) -> int:
     """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
     levels = opt.NUM_LEVELS
-    return options.value(levels) - 1 if options.is_set(levels) else options.value(opt.COMPACTION_TRIGGER)
+    return (
+        options.value(levels) - 1
+        if options.is_set(levels)
+        else options.value(opt.COMPACTION_TRIGGER)
+    )
 
 
 def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:

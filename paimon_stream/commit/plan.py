@@ -10,7 +10,13 @@ from typing import Final
 
 from paimon_stream.format import entries as records
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta, FileKind, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import Snapshot
@@ -31,9 +37,16 @@ class Base:
 
 
 _BESIDE_NEW_FILES: Final = attrgetter(
-    "deleted_files", "changelog_files", "new_index_files", "deleted_index_files", "compact_before",
-    "compact_after", "compact_changelog_files", "compact_new_index_files", "compact_deleted_index_files",
-)  # fmt: skip
+    "deleted_files",
+    "changelog_files",
+    "new_index_files",
+    "deleted_index_files",
+    "compact_before",
+    "compact_after",
+    "compact_changelog_files",
+    "compact_new_index_files",
+    "compact_deleted_index_files",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +78,10 @@ class Changes:
     @property
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
-        return sum(one.file.row_count if one.kind is FileKind.ADD else -one.file.row_count for one in self.entries)
+        return sum(
+            one.file.row_count if one.kind is FileKind.ADD else -one.file.row_count
+            for one in self.entries
+        )
 
     @property
     def changelog_record_count(self) -> int:
@@ -121,17 +137,29 @@ class _Half:
     index: list[IndexChange] = field(default_factory=list)
 
     def done(self) -> Changes:
-        return Changes(entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index))
+        return Changes(
+            entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index)
+        )
 
 
-def _entries(message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
+def _entries(
+    message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]
+) -> list[ManifestEntry]:
     total = count if message.total_buckets is None else message.total_buckets
     where, bucket = message.partition, message.bucket
-    return [ManifestEntry(kind=kind, partition=where, bucket=bucket, total_buckets=total, file=one) for one in files]
+    return [
+        ManifestEntry(kind=kind, partition=where, bucket=bucket, total_buckets=total, file=one)
+        for one in files
+    ]
 
 
-def _index_changes(message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> list[IndexChange]:
-    made = (IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file) for file in files)
+def _index_changes(
+    message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]
+) -> list[IndexChange]:
+    made = (
+        IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
+        for file in files
+    )
     return [IndexChange(kind=kind, entry=one) for one in made]
 
 
@@ -176,7 +204,9 @@ def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, 
         file = entry.file
         is_new = entry.kind is FileKind.ADD and file.file_source == records.FileSource.APPEND
         if is_new and file.first_row_id is None and ROW_ID not in (file.write_cols or ()):
-            entry = replace(entry, file=replace(file.numbered(snapshot, snapshot), first_row_id=first))
+            entry = replace(
+                entry, file=replace(file.numbered(snapshot, snapshot), first_row_id=first)
+            )
             first += file.row_count
         entries.append(entry)
     return replace(changes, entries=tuple(entries)), first

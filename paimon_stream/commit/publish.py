@@ -15,7 +15,14 @@ from paimon_stream import errors
 from paimon_stream.commit.attempts import Patience
 from paimon_stream.commit.stage import Staged
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import CommitContended, CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    CorruptMetadata,
+    NotFound,
+    StorageError,
+    Unavailable,
+)
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import PutResult
@@ -74,7 +81,11 @@ class Publisher:
                 created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
             except Unavailable as lost_answer:
                 why, doubted = lost_answer, True
-            except (StorageError, CommitContended, errors.TableReplaced) as refused:  # or a catalog's lock is held
+            except (
+                StorageError,
+                CommitContended,
+                errors.TableReplaced,
+            ) as refused:  # or a catalog's lock is held
                 if not doubted:
                     raise
                 raise self._unknown(staged, refused) from refused
@@ -83,11 +94,16 @@ class Publisher:
                     return Placed(doubted=doubted)
                 try:
                     holder = self._snapshots.raw(snapshot.id)
-                except (StorageError, errors.TableReplaced) as unreadable:  # an earlier put may have made it
+                except (
+                    StorageError,
+                    errors.TableReplaced,
+                ) as unreadable:  # an earlier put may have made it
                     why, doubted = unreadable, True
                 else:
                     if self._is_ours(holder, staged):
-                        return Placed(doubted=False)  # an earlier put succeeded, but its answer got lost
+                        return Placed(
+                            doubted=False
+                        )  # an earlier put succeeded, but its answer got lost
                     if holder is not None:
                         return Lost(proven=not doubted)
                     why, doubted = NotFound(f"snapshot {snapshot.id} was there, and is gone"), True
@@ -97,7 +113,13 @@ class Publisher:
 
     # -- the check after it -----------------------------------------------------------------------
     def confirm(
-        self, staged: Staged, patience: Patience, doubted: bool, swift: bool, beside: Sequence[Request], undo: Request
+        self,
+        staged: Staged,
+        patience: Patience,
+        doubted: bool,
+        swift: bool,
+        beside: Sequence[Request],
+        undo: Request,
     ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is void. `doubted`: an
         earlier put may already have taken effect. `swift`: the base was read just now, so the first look is at the
@@ -130,7 +152,12 @@ class Publisher:
         run in turn, what is done beside comes first, and the look at K+1 last."""
         K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
         assert base is not None  # else the look would not be swift
-        looks = (self._same_table, partial(there.raw, K), partial(there.stands, base), partial(there.exists, K + 1))
+        looks = (
+            self._same_table,
+            partial(there.raw, K),
+            partial(there.stands, base),
+            partial(there.exists, K + 1),
+        )
         same_table, content, stands, follows = there.storage.together([*beside, *looks])[-4:]
         return same_table and self._is_ours(content, staged) and stands and not follows
 
@@ -146,8 +173,12 @@ class Publisher:
         if content is None:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if not self._is_ours(content, staged):
-            return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
-        return Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
+            return Lost(
+                proven=False
+            )  # replaced by a writer that does not publish atomically (R2.3)
+        return (
+            Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
+        )
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
         """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots changed
@@ -192,11 +223,16 @@ class Publisher:
         """Whether this is our snapshot's file. The nonce decides if the server of a catalog has written it."""
         if content is None or content == staged.content or not self._served:
             return content == staged.content
-        return decode_snapshot(content, self._snapshots.path(staged.snapshot.id)).nonce == staged.snapshot.nonce
+        return (
+            decode_snapshot(content, self._snapshots.path(staged.snapshot.id)).nonce
+            == staged.snapshot.nonce
+        )
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
         if self._served and self._is_ours(self._snapshots.raw(staged.snapshot.id), staged):
-            raise self._unknown(staged, "the catalog's server holds it, but it is not part of the table's history")
+            raise self._unknown(
+                staged, "the catalog's server holds it, but it is not part of the table's history"
+            )
         self._remove(staged)
         return Lost(proven=proven)
 
@@ -222,7 +258,11 @@ class Publisher:
 
     def _unknown(self, staged: Staged, why: BaseException | str | None) -> CommitUnknown:
         snapshot = staged.snapshot
-        cause = f": {why}" if why is not None else ", because the snapshots that would show it have expired"
+        cause = (
+            f": {why}"
+            if why is not None
+            else ", because the snapshots that would show it have expired"
+        )
         return CommitUnknown(
             f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
             f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
@@ -243,7 +283,9 @@ class Publisher:
         """Whether the following snapshot was built on ours. Then its base list has no manifest that we have merged, and
         it has our delta manifests or, in manifests that were merged since, our files; or it no longer has the files
         that we removed. Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile."""
-        metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
+        metas = self._manifests.read_list(
+            following.base_manifest_list, following.base_manifest_list_size
+        )
         kept = {meta.file_name for meta in staged.metas}
         merged_away = {meta.file_name for meta in staged.base.metas} - kept
         if any(meta.file_name in merged_away for meta in metas):
@@ -266,8 +308,12 @@ class Publisher:
         metas = self._manifests.base_and_delta(latest)
         return self._live(metas, {file.partition for file in staged.added}).issuperset(staged.added)
 
-    def _live(self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]) -> frozenset[FileIdentity]:
-        return frozenset(one.identity for one in live_files(self._manifests, metas, self._types, partitions))
+    def _live(
+        self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]
+    ) -> frozenset[FileIdentity]:
+        return frozenset(
+            one.identity for one in live_files(self._manifests, metas, self._types, partitions)
+        )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
         changes = staged.changes.index
@@ -276,7 +322,9 @@ class Publisher:
         name = following.index_manifest
         there = {entry.file.file_name for entry in self._manifests.index_entries(name)}
         added = {change.entry.file.file_name for change in changes if change.kind is FileKind.ADD}
-        removed = {change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE}
+        removed = {
+            change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE
+        }
         if added & there:
             return True
         before = staged.base.snapshot

@@ -36,7 +36,11 @@ class Phase(Enum):
 class BatchObserver(Protocol):
     """Called at each point, in the working thread. `identifier` is the batch's commit identifier."""
 
-    def reached(self, phase: Phase, identifier: int) -> None:
+    def reached(
+        self,
+        phase: Phase,
+        identifier: int,
+    ) -> None:
         """May block, raise or kill the process."""
 
 
@@ -71,7 +75,11 @@ class Counts:
     compaction_output_bytes: int = 0
 
     @classmethod
-    def of(cls, append: Changes = NO_CHANGES, compact: Changes = NO_CHANGES) -> "Counts":
+    def of(
+        cls,
+        append: Changes = NO_CHANGES,
+        compact: Changes = NO_CHANGES,
+    ) -> "Counts":
         """The counts of a commit with these written and compacted changes."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
@@ -157,9 +165,17 @@ class CommitReport:
         removed_files: int = 0,
     ) -> "CommitReport":
         """The report of a commit with this outcome. `phases` are the milliseconds of the caller before and after it."""
-        spent, why = dict(phases or {}), None if outcome.compact_failed is None else str(outcome.compact_failed)
+        spent, why = (
+            dict(phases or {}),
+            None if outcome.compact_failed is None else str(outcome.compact_failed),
+        )
         empty = cls(
-            location=location, user=user, identifier=identifier, outcome="empty", phases=spent, compact_failed=why
+            location=location,
+            user=user,
+            identifier=identifier,
+            outcome="empty",
+            phases=spent,
+            compact_failed=why,
         )
         if isinstance(outcome, Nothing):
             return empty
@@ -227,8 +243,16 @@ class CommitReport:
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", "yes" if self.reused else "no"),
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
-            ("requests", ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items())) or None),
+            (
+                "requests",
+                ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
+                or None,
+            ),
             ("round trips", self.trips if self.requests else None),
         ]
-        known = ((html.escape(name), html.escape(str(value))) for name, value in rows if value is not None)
+        known = (
+            (html.escape(name), html.escape(str(value)))
+            for name, value in rows
+            if value is not None
+        )
         return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in known)}</table>"

@@ -36,7 +36,10 @@ class Numbering:
 
 def rewrites(table: Table, conflict: SequenceConflict) -> bool:
     """Whether a batch is written again after that conflict."""
-    return isinstance(conflict, IndexConflict) or table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
+    return (
+        isinstance(conflict, IndexConflict)
+        or table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
+    )
 
 
 class Sequences:
@@ -142,29 +145,43 @@ class Sequences:
         now = None if base is None else SnapshotRef.of(base)
         if now == numbering.base:
             return
-        if not changes.entries:  # an index that was made anew: a batch with older keys does not change the index
+        if (
+            not changes.entries
+        ):  # an index that was made anew: a batch with older keys does not change the index
             raise self._assigned_anew("others have committed since")
         then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
         if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
-            why = f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+            why = (
+                f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+            )
             raise self._assigned_anew(why)
         if (then and then.index_manifest) == (base and base.index_manifest):
             return
         try:
             before = self._index_files(then)
         except (NotFound, CorruptMetadata):
-            raise self._assigned_anew(f"snapshot {numbering.base and numbering.base.id} has expired") from None
+            raise self._assigned_anew(
+                f"snapshot {numbering.base and numbering.base.id} has expired"
+            ) from None
         after = self._index_files(base)
         touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
         touched |= {change.entry.partition for change in changes.index}
         for where in before.keys() | after.keys():
             if where[0] in touched and before.get(where) != after.get(where):
-                raise self._assigned_anew(f"another writer has changed the index of bucket {where[1]} since")
+                raise self._assigned_anew(
+                    f"another writer has changed the index of bucket {where[1]} since"
+                )
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
         """The hash index file of each bucket."""
-        entries = self._cache.manifests.index_entries(None if snapshot is None else snapshot.index_manifest)
-        return {(one.partition, one.bucket): one.file.file_name for one in entries if one.file.index_type == HASH}
+        entries = self._cache.manifests.index_entries(
+            None if snapshot is None else snapshot.index_manifest
+        )
+        return {
+            (one.partition, one.bucket): one.file.file_name
+            for one in entries
+            if one.file.index_type == HASH
+        }
 
     def _assigned_anew(self, why: str) -> IndexConflict:
         cure = "A key could be in two buckets. Nothing was published. Write the batch again."
@@ -180,7 +197,9 @@ class Sequences:
         )
         return SequenceConflict(text, snapshot=snapshot.id, bucket=bucket).of_table(self._location)
 
-    def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
+    def _since(
+        self, numbered: SnapshotRef | None, latest: Snapshot | None
+    ) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""
         after = 0 if numbered is None else numbered.id
         if latest is None or latest.id <= after:

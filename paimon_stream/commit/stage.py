@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from paimon_stream.commit.plan import Base, Changes, IndexChange, with_row_ids
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CorruptMetadata, DeletedFiles, NotFound
-from paimon_stream.format.entries import HASH, FileIdentity, FileKind, IndexManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import (
+    HASH,
+    FileIdentity,
+    FileKind,
+    IndexManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
@@ -80,9 +86,13 @@ class Stager:
         self._limits = MergeLimits.of(table.options)
         self._tracked = table.options.value(ROW_TRACKING)
         self._bucketed = not table.is_bucket_unaware
-        self._joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests)
+        self._joiner = ManifestJoiner(
+            table.storage, table.options, table.partition_types, manifests
+        )
 
-    def stage(self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts") -> Staged | None:
+    def stage(
+        self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts"
+    ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only to merge
         manifests and no merge was due. The merge of an earlier attempt is used again if it still fits. The schema is
         the newest one, whatever that of the files (semantics.md §2.3 step 10). `beside` is done while the files are
@@ -93,7 +103,9 @@ class Stager:
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         access = self._joiner.access(writer, names)
-        merged = attempts.merged or merge_manifests(base.metas, request.merge or self._limits, access)
+        merged = attempts.merged or merge_manifests(
+            base.metas, request.merge or self._limits, access
+        )
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
@@ -107,8 +119,14 @@ class Stager:
         delta_size = writer.write_list(delta_list, delta_metas)
         changelog_metas = writer.write(changes.changelog, names)
         changelog_list = names.next("manifest-list") if changes.changelog else None
-        changelog_size = None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
-        marks = [one.watermark for one in (request, before) if one is not None and one.watermark is not None]
+        changelog_size = (
+            None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
+        )
+        marks = [
+            one.watermark
+            for one in (request, before)
+            if one is not None and one.watermark is not None
+        ]
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
             schema_id=schema_id,
@@ -123,7 +141,8 @@ class Stager:
             commit_identifier=request.identifier,
             commit_kind=request.kind,
             time_millis=self._clock.now_millis(),
-            total_record_count=(0 if before is None else before.total_record_count) + changes.record_count,
+            total_record_count=(0 if before is None else before.total_record_count)
+            + changes.record_count,
             delta_record_count=changes.record_count,
             changelog_record_count=changes.changelog_record_count if changes.changelog else None,
             watermark=max(marks, default=None),  # they never go back (semantics.md §1.5)
@@ -131,7 +150,9 @@ class Stager:
             properties=MappingProxyType(dict(request.properties)),
             next_row_id=next_row_id,
         )
-        self._storage.together([*attempts.beside, files.flush])  # from here on the snapshot may be published
+        self._storage.together(
+            [*attempts.beside, files.flush]
+        )  # from here on the snapshot may be published
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),
@@ -152,7 +173,9 @@ class Stager:
         if not changes.index:
             return old
         present = self._manifests.index_entries(old)
-        live = _applied(present, changes.index, bucketed=self._bucketed, location=self._storage.location)
+        live = _applied(
+            present, changes.index, bucketed=self._bucketed, location=self._storage.location
+        )
         name = names.next("index-manifest")
         writer.write_index(name, live)
         return name
@@ -178,7 +201,11 @@ class Stager:
 
 
 def _applied(
-    present: Iterable[IndexManifestEntry], changes: Sequence[IndexChange], *, bucketed: bool, location: str
+    present: Iterable[IndexManifestEntry],
+    changes: Sequence[IndexChange],
+    *,
+    bucketed: bool,
+    location: str,
 ) -> tuple[IndexManifestEntry, ...]:
     """The live index files after the changes. `bucketed` says whether the table has buckets. Raises `DeletedFiles` if
     deletion vectors of a table without buckets contradict those present: another writer has changed them meanwhile."""
@@ -201,7 +228,10 @@ def _key(entry: IndexManifestEntry, bucketed: bool) -> Hashable:
 
 
 def _check_deletion_vectors(
-    present: Iterable[IndexManifestEntry], changes: Sequence[IndexChange], bucketed: bool, location: str
+    present: Iterable[IndexManifestEntry],
+    changes: Sequence[IndexChange],
+    bucketed: bool,
+    location: str,
 ) -> None:
     """Java's rule for tables without buckets, in the order of the changes."""
     if bucketed or not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):

@@ -84,11 +84,18 @@ class TableCache:
         """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
         if latest == self._at:
             return
-        if self.buckets.partitions or self._files or self._watched.partitions or self._highest is not None:
+        if (
+            self.buckets.partitions
+            or self._files
+            or self._watched.partitions
+            or self._highest is not None
+        ):
             try:
                 known = self._follow(latest)
             except (NotFound, CorruptMetadata):
-                known = False  # it expired while it was read, or a later read reports what is broken
+                known = (
+                    False  # it expired while it was read, or a later read reports what is broken
+                )
             if not known:
                 self._drop()
         self._at = latest
@@ -96,7 +103,9 @@ class TableCache:
     def _follow(self, latest: Snapshot | None) -> bool:
         """Takes in what was committed since. False if some of it is missing or not in one lineage."""
         at = self._at
-        if latest is None or (at is not None and (latest.id <= at.id or not self.snapshots.stands(at))):
+        if latest is None or (
+            at is not None and (latest.id <= at.id or not self.snapshots.stands(at))
+        ):
             return False
         window = self.snapshots.window(0 if at is None else at.id, latest.id)
         if not window.complete:
@@ -111,11 +120,17 @@ class TableCache:
         highest = self._highest
         if highest is not None:
             adds = () if recorded is not None else since
-            highest = max([highest, *(number for one in adds for number in self.added(one).values())])
+            highest = max(
+                [highest, *(number for one in adds for number in self.added(one).values())]
+            )
         partitions = {*self._files, *self.buckets.partitions, *self._watched.partitions}
         if partitions:
             metas = (meta for one in since for meta in self.manifests.delta(one))
-            self._take(list(self.manifests.entries_of(metas, PartitionFilter(self._types, rows=partitions))))
+            self._take(
+                list(
+                    self.manifests.entries_of(metas, PartitionFilter(self._types, rows=partitions))
+                )
+            )
         self._highest = highest if recorded is None or highest is None else recorded
         return True
 
@@ -163,9 +178,13 @@ class TableCache:
             self._files = {}
         self._files_of = commit
         self._move(base.snapshot)
-        fresh = {partition: KnownFiles() for partition in frozenset(partitions) - self._files.keys()}
+        fresh = {
+            partition: KnownFiles() for partition in frozenset(partitions) - self._files.keys()
+        }
         if fresh:
-            for entry in self.manifests.entries_of(base.metas, PartitionFilter(self._types, rows=fresh.keys())):
+            for entry in self.manifests.entries_of(
+                base.metas, PartitionFilter(self._types, rows=fresh.keys())
+            ):
                 if entry.partition in fresh:  # others may have committed rows of any bytes
                     fresh[entry.partition].replay(entry)
         self._files |= fresh
@@ -215,7 +234,10 @@ class TableCache:
             for meta in self.manifests.delta(snapshot):
                 for entry in self.manifests.read(meta):
                     if entry.kind is FileKind.ADD:
-                        where, number = (entry.partition, entry.bucket), entry.file.max_sequence_number
+                        where, number = (
+                            (entry.partition, entry.bucket),
+                            entry.file.max_sequence_number,
+                        )
                         highest[where] = max(number, highest.get(where, number))
             found = self._added[snapshot.nonce] = highest
         return found
@@ -231,12 +253,18 @@ class TableCache:
                 known = -1 if snapshot.id == 1 else None
             if known is not None:
                 try:
-                    return max([known, *(number for one in above for number in self.added(one).values())])
+                    return max(
+                        [known, *(number for one in above for number in self.added(one).values())]
+                    )
                 except (NotFound, CorruptMetadata):
                     break  # one of them has expired meanwhile
             if len(above) == _MOST_WALKED:
                 break
-        entries = (entry for meta in self.manifests.base_and_delta(latest) for entry in self.manifests.read(meta))
+        entries = (
+            entry
+            for meta in self.manifests.base_and_delta(latest)
+            for entry in self.manifests.read(meta)
+        )
         return highest_of(entries)
 
 

@@ -20,7 +20,13 @@ from paimon_stream.commit.request import CommitRequest, Outcome, Published, Supe
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    VERSION_MARK,
+    CommitKind,
+    Snapshot,
+    SnapshotRef,
+)
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
@@ -91,11 +97,15 @@ class TableCommit:
         watermark, properties = self._taken_marks(watermark, properties)
         given = self._taken_messages(messages)
         latest = self._latest()
-        outcome = self._publish(identifier, given, latest, properties, watermark=watermark, renumber=True)
+        outcome = self._publish(
+            identifier, given, latest, properties, watermark=watermark, renumber=True
+        )
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
         where, user = self._storage.location, self._user
-        return CommitReport.of(location=where, user=user, identifier=identifier, messages=given, outcome=outcome)
+        return CommitReport.of(
+            location=where, user=user, identifier=identifier, messages=given, outcome=outcome
+        )
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The first sequence number for rows that are about to be written. None for a table without primary key. For
@@ -112,7 +122,11 @@ class TableCommit:
         """Publishes rows that were just written with this numbering, as a batch commit under this user. With an
         identifier it is safe to repeat, as for `overwrite`. Raises the errors of `commit`, and `SequenceConflict` if
         others have used these numbers meanwhile."""
-        more: dict[str, Any] = {"renumber": True, "numbering": numbering, "force_snapshot": identifier is not None}
+        more: dict[str, Any] = {
+            "renumber": True,
+            "numbering": numbering,
+            "force_snapshot": identifier is not None,
+        }
         return self._once(self._user, identifier, messages, properties, **more)
 
     def filter_and_commit(
@@ -140,7 +154,13 @@ class TableCommit:
         published = 0
         for identifier, given in wanted.items():
             outcome = self._publish(
-                identifier, given, latest, properties, watermark=watermark, checked=True, renumber=True
+                identifier,
+                given,
+                latest,
+                properties,
+                watermark=watermark,
+                checked=True,
+                renumber=True,
             )
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
@@ -177,12 +197,16 @@ class TableCommit:
         `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`."""
         # Not the identifier that all batch commits share: what has it cannot be repeated.
         most = BATCH_IDENTIFIER - 1
-        identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=most, optional=True)
+        identifier = self._arguments.whole(
+            "identifier", identifier, least=LONG[0], most=most, optional=True
+        )
         watermark, properties = self._taken_marks(watermark, properties)
         given = self._taken_messages(messages)
         check_messages(self._table.layout, given, self._storage.location)
         manifests = ManifestStore(self._storage)
-        planned = plan_overwrite(self._table, manifests, given, partition=partition, dynamic=dynamic)
+        planned = plan_overwrite(
+            self._table, manifests, given, partition=partition, dynamic=dynamic
+        )
         return self._overwrite(planned, identifier, watermark, properties)
 
     def truncate(self) -> CommitReport:
@@ -198,14 +222,28 @@ class TableCommit:
     def clear(self, source: OverwriteSource) -> CommitReport:
         """Publishes this overwrite without rows in one batch commit under a new user; if nothing is to be removed any
         more, there is no snapshot. Raises the errors of `overwrite`."""
-        return self._overwrite(Overwrite(source=source, messages=(), always=False), None, None, None)
+        return self._overwrite(
+            Overwrite(source=source, messages=(), always=False), None, None, None
+        )
 
     def _overwrite(
-        self, planned: Overwrite, identifier: int | None, watermark: int | None, properties: Mapping[str, str] | None
+        self,
+        planned: Overwrite,
+        identifier: int | None,
+        watermark: int | None,
+        properties: Mapping[str, str] | None,
     ) -> CommitReport:
-        user = batch_user(self._table.options, self._runtime.ids) if identifier is None else self._user
-        more = {"source": planned.source, "kind": CommitKind.OVERWRITE, "force_snapshot": planned.always}
-        return self._once(user, identifier, planned.messages, properties, watermark=watermark, **more)
+        user = (
+            batch_user(self._table.options, self._runtime.ids) if identifier is None else self._user
+        )
+        more = {
+            "source": planned.source,
+            "kind": CommitKind.OVERWRITE,
+            "force_snapshot": planned.always,
+        }
+        return self._once(
+            user, identifier, planned.messages, properties, watermark=watermark, **more
+        )
 
     def _once(
         self,
@@ -219,14 +257,22 @@ class TableCommit:
         Raises `SharedCheckpoint` if somebody publishes a later one meanwhile."""
         latest, number = self._latest(), BATCH_IDENTIFIER if identifier is None else identifier
         newest = None if identifier is None else self._newest_of_user(latest, identifier)
-        known: dict[str, Any] = {"location": self._storage.location, "user": user, "identifier": number}
+        known: dict[str, Any] = {
+            "location": self._storage.location,
+            "user": user,
+            "identifier": number,
+        }
         if newest is not None and newest >= number:
             return CommitReport(**known, outcome="already committed")
-        outcome = self._publish(number, messages, latest, properties, user, checked=identifier is not None, **more)
+        outcome = self._publish(
+            number, messages, latest, properties, user, checked=identifier is not None, **more
+        )
         if not isinstance(outcome, Superseded):
             return CommitReport.of(**known, messages=messages, outcome=outcome)
         if outcome.snapshot.commit_identifier == number:
-            return CommitReport(**known, outcome="already committed", snapshot_id=outcome.snapshot.id)
+            return CommitReport(
+                **known, outcome="already committed", snapshot_id=outcome.snapshot.id
+            )
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
@@ -256,11 +302,15 @@ class TableCommit:
     ) -> tuple[int | None, dict[str, str]]:
         """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping of texts."""
         return (
-            self._arguments.whole("watermark", watermark, least=LONG[0], most=LONG[1], optional=True),
+            self._arguments.whole(
+                "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
+            ),
             self._arguments.mapping("properties", properties, "{'name': 'value'}", texts=True),
         )
 
-    def _taken_messages(self, messages: Iterable[CommitMessage], name: str = "messages") -> tuple[CommitMessage, ...]:
+    def _taken_messages(
+        self, messages: Iterable[CommitMessage], name: str = "messages"
+    ) -> tuple[CommitMessage, ...]:
         """The messages of a list, or of an iterator, which is taken once."""
         return self._arguments.items(name, messages, CommitMessage, _MESSAGES)
 
@@ -270,11 +320,21 @@ class TableCommit:
         """The messages of each identifier, in ascending order of the identifiers."""
         given = self._arguments
         if not isinstance(committables, Mapping):
-            raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
-        keys = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
-        return {one: self._taken_messages(committables[keys[one]], f"committables[{one}]") for one in sorted(keys)}
+            raise given.wrong(
+                "committables", committables, f"a dict of identifiers, each with {_MESSAGES}"
+            )
+        keys = {
+            given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key
+            for key in committables
+        }
+        return {
+            one: self._taken_messages(committables[keys[one]], f"committables[{one}]")
+            for one in sorted(keys)
+        }
 
-    def _check_files_exist(self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None) -> None:
+    def _check_files_exist(
+        self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
+    ) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
         where, user, name = self._storage.location, self._user, layout.partition
@@ -327,7 +387,9 @@ class TableCommit:
             return None
         user, batch = self._user, BATCH_IDENTIFIER
         found, since = newest_of(
-            self._snapshots, latest, lambda one: one.commit_user == user and one.commit_identifier != batch
+            self._snapshots,
+            latest,
+            lambda one: one.commit_user == user and one.commit_identifier != batch,
         )
         if found is None and since > 1:
             why = f"no snapshot of this user is left, and those before {since} have expired"
@@ -339,7 +401,10 @@ class TableCommit:
         return Refusals(location=where, user=self._user, batch_id=identifier, options=options)
 
 
-def batch_user(options: Options, ids: IdSource) -> str:
+def batch_user(
+    options: Options,
+    ids: IdSource,
+) -> str:
     """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, plus a UUID."""
     if not options.is_set(COMMIT_USER_PREFIX):
         return ids.uuid()

@@ -41,27 +41,40 @@ class VectorChanges:
         self._written: list[str] = []
         self._made: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
         self._files = IndexFiles(table)
-        self._bits64, self._target = table.options.value(BITMAP64), table.options.value(VECTORS_TARGET_SIZE)
+        self._bits64, self._target = (
+            table.options.value(BITMAP64),
+            table.options.value(VECTORS_TARGET_SIZE),
+        )
         self._bucketed = not table.is_bucket_unaware
 
     def at(
-        self, entries: Iterable[IndexManifestEntry], gone: Collection[DataFile], marked: Marked | None = None
+        self,
+        entries: Iterable[IndexManifestEntry],
+        gone: Collection[DataFile],
+        marked: Marked | None = None,
     ) -> tuple[IndexChange, ...]:
         """The changes that make the snapshot's index files with vectors, `entries`, forget the data files that are
         `gone`, and mark rows of others: all deleted positions of each, ascending. Writes the new index files, which
         are durable on return. The same question has the same answer. Raises `CorruptMetadata`, `StorageError`."""
         marked = marked or {}
         named = {*gone, *marked}
-        touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {(one, bucket): [] for one, bucket, _ in marked}
+        touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {
+            (one, bucket): [] for one, bucket, _ in marked
+        }
         for one in entries:
-            if any((one.partition, one.bucket, of.data_file) in named for of in one.file.deletions or ()):
+            if any(
+                (one.partition, one.bucket, of.data_file) in named
+                for of in one.file.deletions or ()
+            ):
                 touched.setdefault((one.partition, one.bucket), []).append(one)
             elif self._bucketed and (one.partition, one.bucket) in touched:
                 touched[one.partition, one.bucket].append(one)  # a new file replaces the bucket's
         key = tuple(one.file.file_name for old in touched.values() for one in old), frozenset(named)
         if key not in self._made:
             self._made[key] = tuple(
-                change for where, old in touched.items() for change in self._replaced(where, old, named, marked)
+                change
+                for where, old in touched.items()
+                for change in self._replaced(where, old, named, marked)
             )
         return self._made[key]
 
@@ -78,11 +91,20 @@ class VectorChanges:
 
     def _remove(self) -> None:
         for path, why in self._table.storage.delete_all(self._written).items():
-            _LOG.warning("%s: could not remove %s. It stays as an orphan: %s", self._table.location, path, why)
+            _LOG.warning(
+                "%s: could not remove %s. It stays as an orphan: %s",
+                self._table.location,
+                path,
+                why,
+            )
         self._written, self._made = [], {}
 
     def _replaced(
-        self, where: tuple[bytes, int], old: Collection[IndexManifestEntry], named: Collection[DataFile], marked: Marked
+        self,
+        where: tuple[bytes, int],
+        old: Collection[IndexManifestEntry],
+        named: Collection[DataFile],
+        marked: Marked,
     ) -> Iterator[IndexChange]:
         records = [one for entry in old for one in self._kept(entry, named)]
         for (*place, name), positions in marked.items():
@@ -98,7 +120,11 @@ class VectorChanges:
 
     def _kept(self, entry: IndexManifestEntry, named: Collection[DataFile]) -> Iterator[_Record]:
         """The vectors of the other data files in an index file."""
-        kept = [of for of in entry.file.deletions or () if (entry.partition, entry.bucket, of.data_file) not in named]
+        kept = [
+            of
+            for of in entry.file.deletions or ()
+            if (entry.partition, entry.bucket, of.data_file) not in named
+        ]
         if not kept:
             return
         content, path = self._files.read(entry), self._files.path(entry)
@@ -128,7 +154,11 @@ class VectorChanges:
             content += data
         name, places, size = f"index-{self._uuid}-{len(self._written)}", tuple(ranges), len(content)
         file = IndexFileMeta(
-            index_type=DELETION_VECTORS, file_name=name, file_size=size, row_count=len(places), deletions=places
+            index_type=DELETION_VECTORS,
+            file_name=name,
+            file_size=size,
+            row_count=len(places),
+            deletions=places,
         )
         path = self._table.layout.index_file(*where, file)
         self._written.append(path)

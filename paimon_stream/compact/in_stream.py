@@ -28,7 +28,13 @@ from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.keyed_plan import asks
-from paimon_stream.compact.planning import Thresholds, keyed_limits, plan_units, refusal, rewriter_of
+from paimon_stream.compact.planning import (
+    Thresholds,
+    keyed_limits,
+    plan_units,
+    refusal,
+    rewriter_of,
+)
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, bucket_of, depth
@@ -66,7 +72,9 @@ class Host(Protocol):
     def has_published(self) -> bool:
         """Whether a batch is known behind which a compaction can be published."""
 
-    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+    def watch(
+        self, base: Base | None, partitions: Collection[bytes], below: int | None
+    ) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`."""
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
@@ -107,7 +115,11 @@ class StreamCompaction:
     """The compaction by one run of one stream. It is called after each batch."""
 
     def __init__(
-        self, host: Host, runtime: Runtime | None = None, pool: Executor | None = None, count: Count = lambda *_: None
+        self,
+        host: Host,
+        runtime: Runtime | None = None,
+        pool: Executor | None = None,
+        count: Count = lambda *_: None,
     ) -> None:
         """`pool` carries out the units. Without it, threads of the driver do. `count` is called with the name of a
         metric and what is added to it."""
@@ -118,12 +130,16 @@ class StreamCompaction:
         self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._wanted: tuple[Table, bool] | None = None
         self._due: dict[Bucket, bool] = {}  # whether in full
-        self._shallow: set[Bucket] = set()  # touched since the last batch whose turn for full compactions it was
+        self._shallow: set[Bucket] = (
+            set()
+        )  # touched since the last batch whose turn for full compactions it was
         self._pending: list[_Pending] = []
         self._lock = threading.Lock()  # of `_pending`: another thread may close
         self._failed: Counter[Bucket] = Counter()
         self._rests: dict[Bucket, int] = {}  # until which call
-        self._optimized: dict[Bucket, int] = {}  # when all runs were merged for compaction.optimization-interval
+        self._optimized: dict[
+            Bucket, int
+        ] = {}  # when all runs were merged for compaction.optimization-interval
         self._deep: set[Bucket] = set()
         self._calls = 0
         self._knows_earlier = False
@@ -142,13 +158,19 @@ class StreamCompaction:
             self._calls += 1
             shows = shows_rows(table)
             self._note(() if changes is None else changes.entries)
-            if shows and not self._knows_earlier and self._calls.bit_count() == 1:  # if it fails, ever less often
+            if (
+                shows and not self._knows_earlier and self._calls.bit_count() == 1
+            ):  # if it fails, ever less often
                 self._note_earlier(table)
             self._note_turn(batch_id, table)
             if self._due and self._host.has_published:
                 self._plan(table)
             if self._pending:
-                self._wait(_AS_LONG_AS_IT_TAKES if shows else table.options.value(opt.STREAM_COMPACT_SHARE) * interval)
+                self._wait(
+                    _AS_LONG_AS_IT_TAKES
+                    if shows
+                    else table.options.value(opt.STREAM_COMPACT_SHARE) * interval
+                )
                 self._publish(table)
                 self._warn(table)
         except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
@@ -200,7 +222,11 @@ class StreamCompaction:
         """The buckets with files that no compaction has processed are due: an earlier run may have ended before that.
         Reads the manifests of the newest snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`."""
         files = snapshot_files(table, SnapshotStore(table.storage).latest())
-        below = top_level(table.options) if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 1
+        below = (
+            top_level(table.options)
+            if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction"
+            else 1
+        )
         self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
         self._knows_earlier = True
 
@@ -208,7 +234,9 @@ class StreamCompaction:
         """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is pending,
         or while it rests after a failure."""
         busy = {one.unit.bucket for one in self._pending}
-        wanted = [one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls]
+        wanted = [
+            one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls
+        ]
         if not wanted:
             return
         partitions = {partition for partition, _, _ in wanted}
@@ -228,10 +256,16 @@ class StreamCompaction:
                 self._rest(bucket, full=full)
             raise
 
-    def _ask(self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles) -> None:
+    def _ask(
+        self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles
+    ) -> None:
         """Begins what is to be done in these buckets, each in full or not."""
         asking: dict[tuple[bool, bool], list[ManifestEntry]] = defaultdict(list)
-        limits = keyed_limits(scan_of(table, snapshot, ()), self._runtime) if table.schema.primary_keys else None
+        limits = (
+            keyed_limits(scan_of(table, snapshot, ()), self._runtime)
+            if table.schema.primary_keys
+            else None
+        )
         for bucket, full in due.items():
             early, files = self._is_early(bucket, table), watched.of(*bucket[:2])
             if full or limits is None or asks(files, replace(limits, always_full=early)):
@@ -244,7 +278,9 @@ class StreamCompaction:
         if not table.options.is_set(opt.COMPACTION_INTERVAL):
             return False
         last = self._optimized.get(bucket)
-        return last is None or self._clock.now_millis() - last >= table.options.value(opt.COMPACTION_INTERVAL)
+        return last is None or self._clock.now_millis() - last >= table.options.value(
+            opt.COMPACTION_INTERVAL
+        )
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
         def wrong(why: PaimonStreamError, file: ManifestEntry) -> None:
@@ -256,7 +292,9 @@ class StreamCompaction:
         if not ready:
             return
         rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
-        begun = [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready]
+        begun = [
+            _Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready
+        ]
         with self._lock:
             self._pending += begun
         if early:
@@ -278,7 +316,9 @@ class StreamCompaction:
         """Publishes what is done. Units that do not fit any more are given up. Raises the errors of the commit."""
         with self._lock:
             done = [one for one in self._pending if one.future.done()]
-            self._pending = [one for one in self._pending if one not in done]  # others may be done by now
+            self._pending = [
+                one for one in self._pending if one not in done
+            ]  # others may be done by now
         made: list[tuple[_Pending, Rewritten]] = []
         for one in done:
             why = one.future.exception()
@@ -291,12 +331,16 @@ class StreamCompaction:
         units = [unit for _, unit in made]
         below = _below(table)
         uuid = self._runtime.ids.uuid()
-        source = CompactionSource(table, None, units, uuid, lambda base, some: self._host.watch(base, some, below)[1])
+        source = CompactionSource(
+            table, None, units, uuid, lambda base, some: self._host.watch(base, some, below)[1]
+        )
         try:
             with source.vectors.owned():
                 outcome = self._host.publish_compaction(source)
         except PaimonStreamError as why:
-            self._give_up(made, remove=not isinstance(why, CommitUnknown))  # else a snapshot may name the files
+            self._give_up(
+                made, remove=not isinstance(why, CommitUnknown)
+            )  # else a snapshot may name the files
             raise
         there = set() if outcome is None else landed(outcome, units)
         lost = [one for number, one in enumerate(made) if number not in there]

@@ -50,7 +50,12 @@ _POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
 OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE, POSTPONE_BUCKETS)
 """The options that one call may set."""
 
-_DAMAGED: Final = (errors.FormatError, errors.InvalidData, errors.UnsupportedFeature, errors.WriteInterrupted)
+_DAMAGED: Final = (
+    errors.FormatError,
+    errors.InvalidData,
+    errors.UnsupportedFeature,
+    errors.WriteInterrupted,
+)
 _CHANGED: Final = "Others have changed its files each time. Compact again later."
 
 
@@ -142,7 +147,11 @@ class _Run:
         table = self.load()
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
-        specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
+        specs = (
+            None
+            if self.partitions is None
+            else [static_spec(table, one) for one in self.partitions]
+        )
         scan = plan_scan(table, specs=specs, hidden=True)
         how = {"full": self.full, "waiting": not self.distributed}
         limits, found = plan_units(scan, self.runtime, self._wrong, only=only, **how)
@@ -180,12 +189,16 @@ class _Run:
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
-        there = 0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
+        there = (
+            0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
+        )
         if self.elsewhere is None or not there:
             own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
             return own, min(_MOST_THREADS, os.cpu_count() or 1)
         table = plan.scan.table
-        spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime)
+        spec = WriteSpec(
+            storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime
+        )
         task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
         return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
@@ -241,7 +254,9 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
     return [file for one in units for file in one.files if file.identity not in kept]
 
 
-def _counted(layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None) -> list[CompactedBucket]:
+def _counted(
+    layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
+) -> list[CompactedBucket]:
     found: dict[Bucket, list[Unit]] = {}
     for one in units:
         found.setdefault(one.bucket, []).append(one)
@@ -279,7 +294,9 @@ class _Part:
         `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
         units, clock = self._plan.units, self._run.runtime.clock
         running: dict[Future[Rewritten], int] = {}
-        with ThreadPoolExecutor(min(at_once, len(units)), thread_name_prefix="paimon-stream-compact") as pool:
+        with ThreadPoolExecutor(
+            min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
+        ) as pool:
             try:
                 for number, unit in enumerate(units):
                     running[pool.submit(rewriter.rewrite, unit)] = number
@@ -330,9 +347,13 @@ class _Part:
             return
         run, before = self._run, ""
         if run.snapshot is not None:
-            before = f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
+            before = (
+                f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
+            )
         try:
-            source = CompactionSource(self._plan.scan.table, self._planned, made, run.runtime.ids.uuid())
+            source = CompactionSource(
+                self._plan.scan.table, self._planned, made, run.runtime.ids.uuid()
+            )
             snapshot, landed = source.publish(self._committer, self._planned, run.user)
         except errors.CommitUnknown as why:
             raise errors.CommitUnknown(

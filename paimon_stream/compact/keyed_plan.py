@@ -102,7 +102,10 @@ class KeyedThresholds:
 
 
 def _is_off_peak(options: opt.Options, hour: int) -> bool:
-    start, end = options.value(opt.COMPACTION_OFFPEAK_START), options.value(opt.COMPACTION_OFFPEAK_END)
+    start, end = (
+        options.value(opt.COMPACTION_OFFPEAK_START),
+        options.value(opt.COMPACTION_OFFPEAK_END),
+    )
     if start < 0 or end < 0:
         return False
     return start <= hour < end if start <= end else hour >= start or hour < end
@@ -130,7 +133,11 @@ def next_unit(
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:
         return None
-    if chosen.runs < len(runs) and not limits.older.looks_up and (limits.as_whole or _loses(spec, runs, chosen.runs)):
+    if (
+        chosen.runs < len(runs)
+        and not limits.older.looks_up
+        and (limits.as_whole or _loses(spec, runs, chosen.runs))
+    ):
         chosen = Pick(len(runs), limits.top)
     taken = {one.identity for run in runs[: chosen.runs] for one in run.files}
     inside = [one for one in files if one.identity in taken]
@@ -138,13 +145,17 @@ def next_unit(
         return None
     alone = len(runs) == 1 and runs[0].level == chosen.level
     keep = chosen.level < max(one.file.level for one in files) and not limits.older.marks
-    merges, upgrades = _split(sections(inside, types), chosen, limits, vectors if alone else None, keep=keep)
+    merges, upgrades = _split(
+        sections(inside, types), chosen, limits, vectors if alone else None, keep=keep
+    )
     replaced = [*(file for one in merges if one.writes for file in one.files), *upgrades]
     if not replaced:
         return None
     above = [one for one in files if one.file.level > chosen.level]
     looking = tuple(_looking_up(one, above, types) for one in merges)
-    return KeyedUnit(tuple(replaced), tuple(upgrades), level=chosen.level, merges=looking, in_bucket=tuple(files))
+    return KeyedUnit(
+        tuple(replaced), tuple(upgrades), level=chosen.level, merges=looking, in_bucket=tuple(files)
+    )
 
 
 def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
@@ -158,7 +169,9 @@ def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[R
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
     runs, order = _runs(files), row_order(types)
     for i, run in enumerate(runs):
-        found = sorted(run.files, key=lambda one: order(one.file.min_key)) if run.level else run.files
+        found = (
+            sorted(run.files, key=lambda one: order(one.file.min_key)) if run.level else run.files
+        )
         for lower, upper in pairwise(found):
             if order(lower.file.max_key) >= order(upper.file.min_key):
                 raise FormatError(
@@ -176,12 +189,19 @@ def _runs(files: Iterable[ManifestEntry]) -> list[Run]:
     for one in files:
         levels[one.file.level].append(one)
     newest = [Run(0, one.file.file_size, (one,)) for one in sorted(levels.pop(0, ()), key=_age)]
-    return newest + [Run(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())]
+    return newest + [
+        Run(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())
+    ]
 
 
 def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
     file = entry.file
-    return -file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name
+    return (
+        -file.max_sequence_number,
+        file.min_sequence_number,
+        file.creation_time or 0,
+        file.file_name,
+    )
 
 
 def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
@@ -207,12 +227,16 @@ def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
     return _onto(runs, _grown(runs, newest, limits), limits) if limits.force and newest else None
 
 
-def pick_full(runs: Sequence[Run], limits: KeyedThresholds, vectors: Collection[str] = ()) -> Pick | None:
+def pick_full(
+    runs: Sequence[Run], limits: KeyedThresholds, vectors: Collection[str] = ()
+) -> Pick | None:
     """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or deleted rows are."""
     if not runs:
         return None
     done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
-    if done and not any(one.file.file_name in vectors or limits.drops_rows_of(one) for one in runs[0].files):
+    if done and not any(
+        one.file.file_name in vectors or limits.drops_rows_of(one) for one in runs[0].files
+    ):
         return None
     return Pick(len(runs), limits.top)
 
@@ -257,12 +281,16 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
         return False
     rules = spec.rules.values()
     grouped = any(one.group is not None and one.function not in _EXACT for one in rules)
-    split = any(one.function == "listagg" and one.distinct and len(one.delimiter) > 1 for one in rules)
+    split = any(
+        one.function == "listagg" and one.distinct and len(one.delimiter) > 1 for one in rules
+    )
     if spec.sequence_fields or grouped or split or any(one.function == "product" for one in rules):
         return True
     taken = [one.file for run in runs[:count] for one in run.files]
     left = [one.file for run in runs[count:] for one in run.files]
-    if min(one.min_sequence_number for one in taken) <= max(one.max_sequence_number for one in left):
+    if min(one.min_sequence_number for one in taken) <= max(
+        one.max_sequence_number for one in left
+    ):
         return True  # two writers took the same numbers
     exact = spec.engine == AGGREGATION and not spec.remove_on_delete
     exact = exact and all(one.function in _EXACT for one in rules)
@@ -272,7 +300,12 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 # -- sections ---------------------------------------------------------------------------------------
 def _split(
-    found: Iterable[Section], chosen: Pick, limits: KeyedThresholds, alone: Collection[str] | None, *, keep: bool
+    found: Iterable[Section],
+    chosen: Pick,
+    limits: KeyedThresholds,
+    alone: Collection[str] | None,
+    *,
+    keep: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
     """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is rewritten on its
     own, and so are these files in any case. `keep`: deletes stay."""
@@ -298,7 +331,14 @@ def _split(
             if comparison is not None:
                 # As in Java, deletes stay in what takes the place of an upgrade, without deletion vectors (§7.3).
                 stay = not limits.older.marks
-                merges.append(Merge(sections=tuple(group), keep_deletes=stay, comparison=comparison, writes=writes))
+                merges.append(
+                    Merge(
+                        sections=tuple(group),
+                        keep_deletes=stay,
+                        comparison=comparison,
+                        writes=writes,
+                    )
+                )
             upgrades += [] if writes else [entry]
     return merges, upgrades
 

@@ -40,9 +40,14 @@ class OlderRows:
     format: str
 
     @classmethod
-    def of(cls, spec: MergeSpec, options: opt.Options, columns: Iterable[str], top: int) -> "OlderRows":
+    def of(
+        cls, spec: MergeSpec, options: opt.Options, columns: Iterable[str], top: int
+    ) -> "OlderRows":
         """The rules of a table with these columns and the highest level `top`. Raises `InvalidOption`."""
-        producer, ignored = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.CHANGELOG_IGNORED_COLUMNS)
+        producer, ignored = (
+            options.value(opt.CHANGELOG_PRODUCER),
+            options.value(opt.CHANGELOG_IGNORED_COLUMNS),
+        )
         return cls(
             spec=spec,
             top=top,
@@ -51,7 +56,9 @@ class OlderRows:
             and spec.engine != FIRST_ROW,  # its older row is the one that stays
             full=producer == "full-compaction",
             logs=producer == "lookup",
-            compared=tuple(set(columns) - ignored) if options.value(opt.CHANGELOG_ROW_DEDUPLICATE) else None,
+            compared=tuple(set(columns) - ignored)
+            if options.value(opt.CHANGELOG_ROW_DEDUPLICATE)
+            else None,
             formats=options.value(opt.FILE_FORMAT_PER_LEVEL),
             format=options.value(opt.FILE_FORMAT),
         )
@@ -90,7 +97,9 @@ class RecordExpiry:
     schema: Callable[[int], TableSchema]
 
     @classmethod
-    def of(cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int) -> "RecordExpiry | None":
+    def of(
+        cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int
+    ) -> "RecordExpiry | None":
         """What the options ask for at this time in milliseconds; None if rows do not expire. Raises `InvalidOption`."""
         if not options.is_set(opt.RECORD_EXPIRE_TIME):
             return None

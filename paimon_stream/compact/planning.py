@@ -43,7 +43,9 @@ def check_compactable(table: Table) -> None:
         if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
             key, value = option.key, table.options[option.key]
             text = f"has {key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM."
-            raise UnsupportedFeature(text, option=key, value=value).of_table(table.location, subject=True)
+            raise UnsupportedFeature(text, option=key, value=value).of_table(
+                table.location, subject=True
+            )
     check_table_kind(table)
 
 
@@ -68,7 +70,9 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
                 f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
                 "that are gone. Compact the table with the engine that made the index, or drop the index there."
             )
-            raise UnsupportedFeature(text, table=table.location, snapshot=snapshot.id, index=one.file.index_type)
+            raise UnsupportedFeature(
+                text, table=table.location, snapshot=snapshot.id, index=one.file.index_type
+            )
 
 
 _MILLIS_OF_HOUR: Final = 3_600_000
@@ -104,7 +108,11 @@ class Thresholds:
 
 
 def plan_append(
-    files: Iterable[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector] | None = None, *, full: bool
+    files: Iterable[ManifestEntry],
+    limits: Thresholds,
+    vectors: Mapping[str, Vector] | None = None,
+    *,
+    full: bool,
 ) -> list[Unit]:
     """The units of one call, at most one for each fixed bucket. `files` are live files in the order of the
     manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets only."""
@@ -121,7 +129,9 @@ def plan_append(
     for (_, _, total), entries in found.items():
         if total <= 0:
             units += _packed([one for one in entries if one.file.file_name not in vectors], limits)
-            units += _with_vectors([one for one in entries if one.file.file_name in vectors], vectors, limits)
+            units += _with_vectors(
+                [one for one in entries if one.file.file_name in vectors], vectors, limits
+            )
         else:
             chosen = _full(entries, limits, vectors) if full else _minor(entries, limits)
             units += [Unit(tuple(chosen))] if chosen else []
@@ -137,21 +147,32 @@ def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: T
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
-    ascending = sorted(files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one)))
+    ascending = sorted(
+        files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))
+    )
     *bins, last = _bins([[one] for one in ascending], limits)
-    return [Unit(tuple(sorted(one, key=_age))) for one in (*bins, *([last] if len(last) >= limits.least_files else []))]
+    return [
+        Unit(tuple(sorted(one, key=_age)))
+        for one in (*bins, *([last] if len(last) >= limits.least_files else []))
+    ]
 
 
-def _with_vectors(files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: Thresholds) -> list[Unit]:
+def _with_vectors(
+    files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: Thresholds
+) -> list[Unit]:
     """Packs files with deletion vectors. Files that share an index file stay together, and even one file is enough."""
     groups: dict[str, list[ManifestEntry]] = {}
     for one in files:
         groups.setdefault(vectors[one.file.file_name][0].file.file_name, []).append(one)
-    bins = _bins(sorted(groups.values(), key=lambda some: (size_of(some), min(map(_age, some)))), limits)
+    bins = _bins(
+        sorted(groups.values(), key=lambda some: (size_of(some), min(map(_age, some)))), limits
+    )
     return [Unit(tuple(sorted(one, key=_age))) for one in bins if one]
 
 
-def _bins(groups: Iterable[Sequence[ManifestEntry]], limits: Thresholds) -> list[list[ManifestEntry]]:
+def _bins(
+    groups: Iterable[Sequence[ManifestEntry]], limits: Thresholds
+) -> list[list[ManifestEntry]]:
     """Fills bins with the groups, in their order. The last bin may be empty."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
@@ -177,7 +198,9 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
     return []
 
 
-def _full(files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]) -> list[ManifestEntry]:
+def _full(
+    files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
+) -> list[ManifestEntry]:
     """All files behind the leading large ones, if most of these are small or any has a deletion vector."""
     blocks = _blocks(files)
     if limits.rewrite_all:
@@ -186,7 +209,11 @@ def _full(files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[s
     def marked(some: Iterable[ManifestEntry]) -> bool:
         return any(one.file.file_name in vectors for one in some)
 
-    while blocks and not marked(blocks[0]) and all(one.file.file_size >= limits.small for one in blocks[0]):
+    while (
+        blocks
+        and not marked(blocks[0])
+        and all(one.file.file_size >= limits.small for one in blocks[0])
+    ):
         blocks.pop(0)
     left = list(chain.from_iterable(blocks))
     small = sum(one.file.file_size < limits.small for one in left)
@@ -235,11 +262,16 @@ def plan_units(
         limits = Thresholds.of(options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
         return limits, [one for one in units if only is None or one.bucket in only]
-    thresholds, types = keyed_limits(scan, runtime, early=early), [scan.schema.field(name).type for name in spec.keys]
+    thresholds, types = (
+        keyed_limits(scan, runtime, early=early),
+        [scan.schema.field(name).type for name in spec.keys],
+    )
     found: list[Unit] = []
     if waiting and (units := _waiting(scan, only, wrong)):
         return thresholds, units
-    for files in buckets(one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)):
+    for files in buckets(
+        one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)
+    ):
         try:
             unit = next_unit(files, spec, types, thresholds, full=full, vectors=scan.vectors)
         except FormatError as why:
@@ -250,15 +282,27 @@ def plan_units(
 
 
 def _waiting(
-    scan: Scan, only: Collection[Bucket] | None, wrong: Callable[[PaimonStreamError, ManifestEntry], object]
+    scan: Scan,
+    only: Collection[Bucket] | None,
+    wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
     """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3). In a table
     that is not postponed any more, writers have put rows into buckets meanwhile, which these rows must not replace."""
     units: list[Unit] = []
-    default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(opt.POSTPONE_BUCKETS)
-    for files in buckets(one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)):
-        real = [one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition]
-        if real and not scan.table.is_postponed and max(map(_age, real))[0] >= min(map(_age, files))[0]:
+    default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(
+        opt.POSTPONE_BUCKETS
+    )
+    for files in buckets(
+        one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)
+    ):
+        real = [
+            one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition
+        ]
+        if (
+            real
+            and not scan.table.is_postponed
+            and max(map(_age, real))[0] >= min(map(_age, files))[0]
+        ):
             text = "The rows that wait in it may be older than rows in buckets of its partition, and would replace them"
             cure = "If they are newer, set bucket = -2, compact, and set it back. Else overwrite the partition."
             wrong(UnsupportedFeature(f"{text}. {cure}"), files[0])
@@ -280,12 +324,18 @@ def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedTh
     schemas, now = SchemaStore(scan.table.storage), runtime.clock.now_millis()
     expiry = RecordExpiry.of(scan.schema, options, schemas, now)
     names = scan.schema.field_names
-    limits = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
+    limits = KeyedThresholds.of(
+        spec, options, hour, columns=names, as_whole=decimals, expiry=expiry
+    )
     return limits if early else replace(limits, always_full=False)
 
 
 def rewriter_of(
-    scan: Scan, limits: Thresholds | KeyedThresholds, units: Sequence[Unit], runtime: Runtime, progress: Progress
+    scan: Scan,
+    limits: Thresholds | KeyedThresholds,
+    units: Sequence[Unit],
+    runtime: Runtime,
+    progress: Progress,
 ) -> Rewriter:
     """What carries out these units. Raises `ConfigError`s."""
     if isinstance(limits, Thresholds):

@@ -16,7 +16,13 @@ from paimon_stream.compact.units import Bucket, KeyedUnit, WaitingUnit, bucket_o
 from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    VERSION_MARK,
+    CommitKind,
+    Snapshot,
+    SnapshotRef,
+)
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.reports import Report
 from paimon_stream.table.live import live_files
@@ -33,7 +39,12 @@ class CompactionSource:
     not live any more, because then its rows are elsewhere or gone."""
 
     def __init__(
-        self, table: Table, planned: Snapshot | None, made: Sequence[Rewritten], uuid: str, watch: Watch | None = None
+        self,
+        table: Table,
+        planned: Snapshot | None,
+        made: Sequence[Rewritten],
+        uuid: str,
+        watch: Watch | None = None,
     ) -> None:
         """The units were planned on the snapshot `planned`, or on several. `uuid` is for the names of index files.
         `watch` gives the live files of some partitions at a base; without it they are read."""
@@ -57,7 +68,9 @@ class CompactionSource:
         if not keyed or (changed and table.options.value(DELETION_VECTORS)):
             there = VectorIndex.of(table, base.snapshot)
             if changed:
-                now = there.vectors({file.file.file_name for one in made for file in one.unit.known})
+                now = there.vectors(
+                    {file.file.file_name for one in made for file in one.unit.known}
+                )
                 made = [one for one in made if self._is_as_read(one, now)]
             if not keyed and any(one.vectors for one in made):
                 files = [file for one in made for file in one.unit.files]
@@ -69,7 +82,9 @@ class CompactionSource:
         index += tuple(change for one in made for change in one.index_changes())
         return Changes(entries=entries, changelog=changelog, index=index)
 
-    def publish(self, committer: Committer, planned: Snapshot, user: str) -> tuple[Snapshot | None, set[int]]:
+    def publish(
+        self, committer: Committer, planned: Snapshot, user: str
+    ) -> tuple[Snapshot | None, set[int]]:
         """Publishes the changes as a snapshot of its own. `planned` is the snapshot whose files were rewritten. Nobody
         else may have the `user`: it must not count as a commit of a stream (RC11.1). Returns the new snapshot, None if
         there is none, and the positions of the units in it. Raises the errors of `Committer.commit`. Only after a
@@ -107,17 +122,25 @@ class CompactionSource:
         files = IndexFiles(self._table)
         chosen = sorted(names, key=lambda name: vectors[name][0].file.file_name)
         found = ((name, *vectors[name]) for name in chosen)
-        return {name: record_of(files.read(entry), place, files.path(entry)) for name, entry, place in found}
+        return {
+            name: record_of(files.read(entry), place, files.path(entry))
+            for name, entry, place in found
+        }
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
         """The live files by bucket."""
         types, partitions = self._table.partition_types, {one.unit.bucket[0] for one in self._made}
         found: dict[Bucket, dict[FileIdentity, DataFileMeta]] = {}
         if self._watch is not None:
-            watched, where = self._watch(base, partitions), {one.unit.bucket[:2] for one in self._made}
+            watched, where = (
+                self._watch(base, partitions),
+                {one.unit.bucket[:2] for one in self._made},
+            )
             live: Iterable[ManifestEntry] = (one for bucket in where for one in watched.of(*bucket))
         else:
-            live = live_files(self._manifests, base.metas, types, PartitionFilter(types, rows=partitions))
+            live = live_files(
+                self._manifests, base.metas, types, PartitionFilter(types, rows=partitions)
+            )
         for one in live:
             found.setdefault(bucket_of(one), {})[one.identity] = one.file
         return found
@@ -201,5 +224,8 @@ class CompactReport(Report):
     def read_amplification(self) -> float:
         """How many files or sorted runs a reader goes through in these buckets for one that it needs, before
         the compaction. 1 where nothing is compacted."""
-        before, after = (sum(one.reads_before for one in self.buckets), sum(one.reads_after for one in self.buckets))
+        before, after = (
+            sum(one.reads_before for one in self.buckets),
+            sum(one.reads_after for one in self.buckets),
+        )
         return round(before / after, 2) if after else 1.0

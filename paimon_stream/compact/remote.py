@@ -41,7 +41,11 @@ class UnitTask:
         old = tuple(one.file for one in unit.known)
         index = tuple({entry.file.file_name: entry.file for entry, _ in vectors.values()}.values())
         message = CommitMessage(
-            partition=where, bucket=bucket, total_buckets=total, compact_before=old, compact_deleted_index_files=index
+            partition=where,
+            bucket=bucket,
+            total_buckets=total,
+            compact_before=old,
+            compact_deleted_index_files=index,
         )
         return replace(self, message=message.serialize())
 
@@ -54,7 +58,9 @@ class UnitTask:
         where, bucket, total = asked.partition, asked.bucket, asked.total_buckets
         assert total is not None
         files = tuple(
-            ManifestEntry(kind=FileKind.ADD, partition=where, bucket=bucket, total_buckets=total, file=one)
+            ManifestEntry(
+                kind=FileKind.ADD, partition=where, bucket=bucket, total_buckets=total, file=one
+            )
             for one in asked.compact_before
         )
         names = {one.file_name for one in asked.compact_before}
@@ -64,9 +70,20 @@ class UnitTask:
             for one in index.deletions or ()
             if one.data_file in names
         }
-        scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files, vectors=vectors)
+        scan = Scan(
+            table=table,
+            schema=schema,
+            columns=schema.fields,
+            snapshot=None,
+            files=files,
+            vectors=vectors,
+        )
         keyed = bool(schema.primary_keys)
-        made = self._keyed(scan) if keyed else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        made = (
+            self._keyed(scan)
+            if keyed
+            else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        )
         gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
         answer = replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
         return replace(answer, compact_new_index_files=made.index, compact_deleted_index_files=())
@@ -80,8 +97,12 @@ class UnitTask:
         spec = MergeSpec.of(schema, table.options, table=table.location)
         types = [schema.field(one).type for one in spec.keys]
         unit = next_unit(scan.files, spec, types, limits, full=self.full, vectors=scan.vectors)
-        assert unit is not None, "the executors have another release of paimon-stream than the driver"
-        return KeyedRewriter(replace(scan, merge=spec), self.spec.runtime, silent, [unit], limits).rewrite(unit)
+        assert unit is not None, (
+            "the executors have another release of paimon-stream than the driver"
+        )
+        return KeyedRewriter(
+            replace(scan, merge=spec), self.spec.runtime, silent, [unit], limits
+        ).rewrite(unit)
 
 
 class Elsewhere(Protocol):
@@ -100,7 +121,14 @@ class Elsewhere(Protocol):
 class RemoteRewriter(Rewriter):
     """Has units rewritten elsewhere. `task` is what they have in common."""
 
-    def __init__(self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], there: Elsewhere) -> None:
+    def __init__(
+        self,
+        scan: Scan,
+        task: UnitTask,
+        progress: Progress,
+        units: Iterable[Unit],
+        there: Elsewhere,
+    ) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, task.spec.runtime, progress, units)
         limits = task.limits
@@ -115,7 +143,10 @@ class RemoteRewriter(Rewriter):
         applied = self._applied(unit)
         answer = self._elsewhere.run(self._task.taking(unit, applied))
         self._report(unit.size)
-        before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
+        before, after = (
+            {one.file_name for one in some}
+            for some in (answer.compact_before, answer.compact_after)
+        )
         replaced = tuple(one for one in unit.known if one.file.file_name in before)
         upgrades = tuple(one for one in replaced if one.file.file_name in after)
         unit = replace(unit, files=replaced, upgrades=upgrades)

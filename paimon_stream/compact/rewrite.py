@@ -20,7 +20,14 @@ from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.units import KeyedUnit, Merge, Unit, WaitingUnit, size_of
 from paimon_stream.format import entries as records
-from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, FileSource, IndexFileMeta, ManifestEntry
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileIdentity,
+    FileKind,
+    FileSource,
+    IndexFileMeta,
+    ManifestEntry,
+)
 from paimon_stream.merge.spec import KIND_COLUMN
 from paimon_stream.options import BUCKET, ROW_TRACKING, Options
 from paimon_stream.read.merged import MOST_RUNS
@@ -37,9 +44,7 @@ from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
-_NULL_CURE: Final = (
-    "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
-)
+_NULL_CURE: Final = "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
 _WAITING_BYTES: Final = 64 * 2**20
 """The rows that a thread holds while it distributes them to their buckets."""
 
@@ -92,7 +97,9 @@ class Rewriter:
     """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all columns of
     the schema with which the new files are written. This class is for append tables."""
 
-    def __init__(self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]) -> None:
+    def __init__(
+        self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]
+    ) -> None:
         """Raises `ConfigError`s."""
         self._progress, self._size, self._done = progress, sum(one.size for one in units), 0.0
         self._lock = threading.Lock()
@@ -103,7 +110,10 @@ class Rewriter:
         schema, self._write_columns = scan.schema, None
         if scan.table.options.value(ROW_TRACKING):
             schema = tracked(scan.schema)
-            self._scan, self._write_columns = replace(scan, columns=schema.fields), schema.field_names
+            self._scan, self._write_columns = (
+                replace(scan, columns=schema.fields),
+                schema.field_names,
+            )
         self._settings = DataFileSettings.of(schema, scan.table.options, scan.table.location)
         self._stopped = threading.Event()
 
@@ -140,7 +150,9 @@ class Rewriter:
             self._remove(map(self._layout.file_of, new))
             self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
 
-    def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
+    def _watched(
+        self, batches: Iterable[pa.RecordBatch], size: int, rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, `NullInNotNull`."""
         told = 0.0
         for batch in batches:
@@ -168,13 +180,17 @@ class Rewriter:
             _LOG.warning("%s of a compaction that was given up stays as an orphan: %s", path, why)
 
 
-def _numbered(files: Iterable[DataFileMeta], first: int, columns: tuple[str, ...] | None) -> tuple[DataFileMeta, ...]:
+def _numbered(
+    files: Iterable[DataFileMeta], first: int, columns: tuple[str, ...] | None
+) -> tuple[DataFileMeta, ...]:
     """The files with sequence numbers that run on over all of them from the first input's (RC3.2). `columns` are their
     written columns, if these are not the table's."""
     made = []
     for file in files:
         last = first + file.row_count - 1
-        made.append(replace(file.numbered(first, last), file_source=FileSource.COMPACT, write_cols=columns))
+        made.append(
+            replace(file.numbered(first, last), file_source=FileSource.COMPACT, write_cols=columns)
+        )
         first = last + 1
     return tuple(made)
 
@@ -183,7 +199,12 @@ class KeyedRewriter(Rewriter):
     """Carries out units of tables with primary keys."""
 
     def __init__(
-        self, scan: Scan, runtime: Runtime, progress: Progress, units: Sequence[KeyedUnit], limits: KeyedThresholds
+        self,
+        scan: Scan,
+        runtime: Runtime,
+        progress: Progress,
+        units: Sequence[KeyedUnit],
+        limits: KeyedThresholds,
     ) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, runtime, progress, units)
@@ -204,7 +225,9 @@ class KeyedRewriter(Rewriter):
         scan = replace(self._scan, marked={})
         try:
             self._carry_out(unit, scan, live, written, changelog, share=1)
-            second = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
+            second = next_unit(
+                list(live.values()), self._spec, self._types, self._limits, full=False
+            )
             if second is not None:
                 self._carry_out(second, scan, live, written, changelog, share=0)
             index = self._index(unit, scan, live.values())
@@ -220,7 +243,9 @@ class KeyedRewriter(Rewriter):
         unit = replace(unit, files=replaced, upgrades=upgrades)
         return Rewritten(unit, files, tuple(changelog), self._applied(unit), index)
 
-    def _index(self, unit: KeyedUnit, scan: Scan, live: Iterable[ManifestEntry]) -> tuple[IndexFileMeta, ...]:
+    def _index(
+        self, unit: KeyedUnit, scan: Scan, live: Iterable[ManifestEntry]
+    ) -> tuple[IndexFileMeta, ...]:
         """The bucket's new index file, durable, if its `live` files have other deletion vectors than before, or if it
         names other files (RC9.1). A rewritten file has none any more, and one that only changes its level keeps its."""
         where, names = unit.bucket[:2], {one.file.file_name for one in live}
@@ -252,7 +277,9 @@ class KeyedRewriter(Rewriter):
         for merge in unit.merges:
             new, log = self._merged(unit, merge, scan, written, share)
             first = merge.files[0]
-            made += (replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new)
+            made += (
+                replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new
+            )
             changelog += log
         for one in unit.files:
             del live[one.identity]
@@ -264,7 +291,9 @@ class KeyedRewriter(Rewriter):
         data = KeyValueSettings.of(schema, table.options, table.location, level=level)
         if not (older.logs or older.full):
             return data, data
-        return data, KeyValueSettings.of(schema, table.options, table.location, level=level, changelog=True)
+        return data, KeyValueSettings.of(
+            schema, table.options, table.location, level=level, changelog=True
+        )
 
     def _merged(
         self, unit: KeyedUnit, merge: Merge, scan: Scan, written: list[str], share: int
@@ -281,7 +310,9 @@ class KeyedRewriter(Rewriter):
                 for batch in self._watched(self._batches(merge, scan, log.add_rows), size, rows):
                     if merge.writes:
                         data.add_rows(batch)
-            made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
+            made = [
+                [replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)
+            ]
         except BaseException as why:
             self._remove([*data.abort(why), *log.abort(why)])
             raise
@@ -302,11 +333,15 @@ class KeyedRewriter(Rewriter):
                 self._open_runs -= runs
                 self._fewer.notify_all()
 
-    def _batches(self, merge: Merge, scan: Scan, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, merge: Merge, scan: Scan, log: Callable[[pa.Table], None]
+    ) -> Iterator[pa.RecordBatch]:
         """The merged rows. The rows of the changelog are passed to `log`."""
         kept = None if self._limits.expiry is None else self._limits.expiry.fresh
         if merge.comparison is None:
-            yield from section_batches(scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept)
+            yield from section_batches(
+                scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept
+            )
             return
         for rows, changes in section_changes(
             scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
@@ -324,7 +359,9 @@ class Distributor(Rewriter):
         """See `Rewriter.rewrite`."""
         assert isinstance(unit, WaitingUnit)
         table, schema = self._scan.table, self._scan.schema
-        fields = tuple(replace(one, default_value=None) for one in schema.fields)  # a default is for new rows only
+        fields = tuple(
+            replace(one, default_value=None) for one in schema.fields
+        )  # a default is for new rows only
         spec = WriteSpec(
             storage=self._storage,
             schema=replace(schema, fields=fields),
@@ -332,12 +369,18 @@ class Distributor(Rewriter):
             runtime=self._runtime,
             buffer_bytes=_WAITING_BYTES,
         )
-        waiting = replace(self._scan, files=unit.files, columns=(*self._scan.columns, KIND_COLUMN), merge=None)
+        waiting = replace(
+            self._scan, files=unit.files, columns=(*self._scan.columns, KIND_COLUMN), merge=None
+        )
         batches = self._watched(read_batches(waiting), unit.size, unit.rows)
         messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
-        files, logs = ([getattr(one, name) for one in messages] for name in ("new_files", "changelog_files"))
+        files, logs = (
+            [getattr(one, name) for one in messages] for name in ("new_files", "changelog_files")
+        )
         homes = {name: one.bucket for one in messages for name in one.file_names()}
-        return Rewritten(unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), homes=homes)
+        return Rewritten(
+            unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), homes=homes
+        )
 
 
 class DaemonThreads(Executor):
@@ -359,7 +402,9 @@ class DaemonThreads(Executor):
             self._threads += begins
         if begins:
             try:
-                threading.Thread(target=self._work, name="paimon-stream-compact", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name="paimon-stream-compact", daemon=True
+                ).start()
             except RuntimeError:  # the system has no more threads now
                 future.cancel()
                 with self._lock:

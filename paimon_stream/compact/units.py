@@ -116,7 +116,11 @@ class WaitingUnit(Unit):
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
         """Whether the bucket of its partition has newer rows than the plan knew, or is one of another number."""
         newest = max(file.max_sequence_number for file in files.values())
-        return bucket[0] == self.bucket[0] and bucket[1] >= 0 and (newest >= self.first or bucket[2] != self.buckets)
+        return (
+            bucket[0] == self.bucket[0]
+            and bucket[1] >= 0
+            and (newest >= self.first or bucket[2] != self.buckets)
+        )
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:

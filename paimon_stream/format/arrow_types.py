@@ -19,13 +19,21 @@ PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 JULIAN_EPOCH: Final = 2_440_588
 
-_WITH_PRECISION: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.TIME)
+_WITH_PRECISION: Final = (
+    TypeRoot.CHAR,
+    TypeRoot.VARCHAR,
+    TypeRoot.BINARY,
+    TypeRoot.VARBINARY,
+    TypeRoot.TIME,
+)
 _PLAIN: Final = {arrow: root for root, arrow in PLAIN.items() if root not in _WITH_PRECISION}
 
 
 def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
     """The Arrow schema of rows with these columns."""
-    return pa.schema([pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields])
+    return pa.schema(
+        [pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields]
+    )
 
 
 def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
@@ -53,25 +61,33 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
     if pa.types.is_dictionary(type_):
         return from_arrow(type_.value_type, nullable)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return made(TypeRoot.ARRAY, element=from_arrow(type_.value_field.type, type_.value_field.nullable))
+        return made(
+            TypeRoot.ARRAY, element=from_arrow(type_.value_field.type, type_.value_field.nullable)
+        )
     if pa.types.is_map(type_):
         element = from_arrow(type_.item_type, type_.item_field.nullable)
         return made(TypeRoot.MAP, key=from_arrow(type_.key_type, False), element=element)
     if pa.types.is_struct(type_):
         members = ((one.name, from_arrow(one.type, one.nullable)) for one in type_)
-        fields = tuple(DataField(id=i, name=name, type=member) for i, (name, member) in enumerate(members))
+        fields = tuple(
+            DataField(id=i, name=name, type=member) for i, (name, member) in enumerate(members)
+        )
         return made(TypeRoot.ROW, fields=fields)
     raise UnsupportedFeature(f"Arrow type {type_} has no Paimon type.", type=str(type_))
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
     """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not copied."""
-    return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements])
+    return pa.Array.from_buffers(
+        wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements]
+    )
 
 
 def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
     """The same maps, as `wanted`, over other keys and values; see `with_elements`."""
-    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+    entries = pa.StructArray.from_arrays(
+        [keys, items], fields=[wanted.key_field, wanted.item_field]
+    )
     return with_elements(array, wanted, entries)
 
 

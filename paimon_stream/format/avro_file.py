@@ -64,7 +64,11 @@ def compressor(compression: str, level: int) -> Compressor:
     if word in _COMPRESS:
         return Compressor(codec=word, compress=_COMPRESS[word])
     text = f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one of zstd,"
-    raise InvalidOption(f"{text} snappy, deflate, bzip2, xz, null.", option="manifest.compression", value=compression)
+    raise InvalidOption(
+        f"{text} snappy, deflate, bzip2, xz, null.",
+        option="manifest.compression",
+        value=compression,
+    )
 
 
 def _snappy(data: bytes) -> bytes:
@@ -78,8 +82,12 @@ def _deflate(data: bytes) -> bytes:
 
 
 _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes, "deflate": _deflate, "snappy": _snappy, "bzip2": bz2.compress, "xz": lzma.compress,
-}  # fmt: skip
+    "null": bytes,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
 
 
 def zigzag(number: int) -> bytes:
@@ -102,7 +110,9 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
     for block in kept:
         digest.update(block.data)
     sync = digest.digest()
-    return b"".join([encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)])
+    return b"".join(
+        [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)]
+    )
 
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:

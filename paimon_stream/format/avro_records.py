@@ -33,10 +33,20 @@ _END: Final = zigzag(0)
 _MOST_TEXT: Final = 1 << 20
 """The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
 # What fastavro raises on bytes that do not fit their schema.
-_BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
+_BROKEN: Final = (
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    AttributeError,
+)
 
 
-def read_records(data: bytes, path: str, wanted: bytes, version: int) -> Iterator[Mapping[str, Any]]:
+def read_records(
+    data: bytes, path: str, wanted: bytes, version: int
+) -> Iterator[Mapping[str, Any]]:
     """The records of all blocks as dicts. `wanted` is the schema to read them as (JSON), `version` the value that
     `_VERSION` must have, `path` is for messages. Only one block is in memory at a time. Raises `CorruptMetadata`,
     `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
@@ -49,7 +59,13 @@ def read_records(data: bytes, path: str, wanted: bytes, version: int) -> Iterato
 
 
 def read_rows(
-    data: bytes, path: str, wanted: bytes, version: int, *, wants: Holds = None, of_interest: Blocks = None
+    data: bytes,
+    path: str,
+    wanted: bytes,
+    version: int,
+    *,
+    wants: Holds = None,
+    of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for a field that the
     writer did not have. `read_entries` reads blocks whose schema is `wanted`. `wants` chooses records by their first
@@ -132,7 +148,9 @@ def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
     return _Schemas(written, read, written == parsed_array(_without(meant), _MOST_EMPTY))
 
 
-def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget) -> Iterator[Mapping[str, Any]]:
+def _records(
+    block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
+) -> Iterator[Mapping[str, Any]]:
     """Reads a block in one call, as an Avro array: it only lacks the count before the items and the end mark. How many
     of its bytes are small values is known only afterwards, so the last block may have more than are left."""
     count, packed = block
@@ -151,7 +169,9 @@ def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget)
             raise budget.corrupt("it does not hold records")
         if record["_VERSION"] != version:
             text = f"{budget.path} is of version {record['_VERSION']}; this release reads version {version}. Rewrite"
-            raise UnknownVersion(f"{text} the table with a newer Paimon, or upgrade this package.", path=budget.path)
+            raise UnknownVersion(
+                f"{text} the table with a newer Paimon, or upgrade this package.", path=budget.path
+            )
         yield record
 
 
@@ -181,7 +201,10 @@ def _projected(node: Any, wanted: Any) -> Any:
         return node
     types = {one["name"]: one["type"] for one in wanted["fields"]}
     kept = [one for one in node["fields"] if one["name"] in types]
-    return {**node, "fields": [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept]}
+    return {
+        **node,
+        "fields": [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept],
+    }
 
 
 def _misfit(wanted: Any, found: Any) -> str | None:
@@ -254,7 +277,9 @@ def _without(node: Any) -> Any:
     return [_without(one) for one in node] if isinstance(node, list) else node
 
 
-def _weigh(node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int) -> tuple[bool, int]:
+def _weigh(
+    node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int
+) -> tuple[bool, int]:
     """Whether all values of a type have no bytes, and how many values without bytes one value of it holds.
     `known` says so of named types; None for those that are not finished."""
     if isinstance(node, str):
@@ -274,7 +299,9 @@ def _weigh(node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int
         return _weigh(kind, known, most_empty)
     known[node["name"]] = None
     parts = [_weigh(one["type"], known, most_empty) for one in node.get("fields", ())]
-    empty = node["size"] == 0 if kind == "fixed" else kind != "enum" and all(one for one, _ in parts)
+    empty = (
+        node["size"] == 0 if kind == "fixed" else kind != "enum" and all(one for one, _ in parts)
+    )
     inside = sum(count for _, count in parts) + empty
     if inside > most_empty:
         raise ValueError(f"more than {most_empty} of its values have no bytes")

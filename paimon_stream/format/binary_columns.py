@@ -31,9 +31,15 @@ _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
 _VIEWED: Final = {
-    TypeRoot.TINYINT: np.uint8, TypeRoot.SMALLINT: np.uint16, TypeRoot.INT: np.uint32, TypeRoot.DATE: np.uint32,
-    TypeRoot.TIME: np.uint32, TypeRoot.BIGINT: np.uint64, TypeRoot.FLOAT: np.float32, TypeRoot.DOUBLE: np.float64,
-}  # fmt: skip
+    TypeRoot.TINYINT: np.uint8,
+    TypeRoot.SMALLINT: np.uint16,
+    TypeRoot.INT: np.uint32,
+    TypeRoot.DATE: np.uint32,
+    TypeRoot.TIME: np.uint32,
+    TypeRoot.BIGINT: np.uint64,
+    TypeRoot.FLOAT: np.float32,
+    TypeRoot.DOUBLE: np.float64,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +131,9 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
     for i, part in enumerate(parts):
         if part.null is not None:
             word, bit = divmod(i + 8, 64)
-            header[word] = part.null.astype(np.uint64) << np.uint64(bit) | np.asarray(header[word], np.uint64)
+            header[word] = part.null.astype(np.uint64) << np.uint64(bit) | np.asarray(
+                header[word], np.uint64
+            )
     return header
 
 
@@ -140,7 +148,9 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
             going_on = left > 0
             sources, targets, left = sources[going_on], targets[going_on], left[going_on]
     data = words.view(np.uint8)
-    for source, target, length in zip(sources.tolist(), targets.tolist(), left.tolist(), strict=True):
+    for source, target, length in zip(
+        sources.tolist(), targets.tolist(), left.tolist(), strict=True
+    ):
         data[8 * target : 8 * target + length] = text.raw[source : source + length]
 
 
@@ -153,7 +163,9 @@ def _cast(column: pa.Array, type_: DataType) -> pa.Array:
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
-        raise InvalidData(f"Arrow {column.type} does not fit into {type_}: {why}", type=str(type_)) from None
+        raise InvalidData(
+            f"Arrow {column.type} does not fit into {type_}: {why}", type=str(type_)
+        ) from None
 
 
 def _part(column: pa.Array, type_: DataType) -> _Part:
@@ -214,7 +226,9 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     top, rest = np.where(across, low, high), np.where(across, np.uint64(0), low)
     carried = np.where(within > 0, rest >> (np.uint64(64) - np.maximum(within, 1)), np.uint64(0))
     first, second = (top << within | carried).byteswap(), (rest << within).byteswap()
-    return _Part(_zeroed(size.astype(np.uint64), null), null, (_zeroed(first, null), _zeroed(second, null)))
+    return _Part(
+        _zeroed(size.astype(np.uint64), null), null, (_zeroed(first, null), _zeroed(second, null))
+    )
 
 
 def _byte_length(low: Words, high: Words) -> Ints:
@@ -232,7 +246,9 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
     rows = len(column)
     if rows:
         dtype = np.int64 if large else np.int32
-        bounds = np.frombuffer(column.buffers()[1], dtype, column.offset + rows + 1)[column.offset :]
+        bounds = np.frombuffer(column.buffers()[1], dtype, column.offset + rows + 1)[
+            column.offset :
+        ]
     else:
         bounds = np.zeros(1, np.int64)
     first, last = int(bounds[0]), int(bounds[-1])
@@ -246,8 +262,14 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
         lengths[null] = 0
     short = lengths <= INLINE
     at_most = np.minimum(lengths, INLINE)
-    slot = np.where(short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64))
-    return _Part(slot=_zeroed(slot, null), null=null, text=_Text(raw=raw, near=near, starts=starts, lengths=lengths))
+    slot = np.where(
+        short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64)
+    )
+    return _Part(
+        slot=_zeroed(slot, null),
+        null=null,
+        text=_Text(raw=raw, near=near, starts=starts, lengths=lengths),
+    )
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
@@ -257,7 +279,9 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
     match type_.root:
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             nanos = _NANOS_PER[column.type.unit]
-            return [None if one is None else one * nanos for one in column.view(pa.int64()).to_pylist()]
+            return [
+                None if one is None else one * nanos for one in column.view(pa.int64()).to_pylist()
+            ]
         case TypeRoot.DATE | TypeRoot.TIME:
             return list(column.view(pa.int32()).to_pylist())
         case TypeRoot.ARRAY:
@@ -269,9 +293,15 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
             pairs = list(zip(keys, values, strict=True))
             return [None if span is None else pairs[span] for span in _spans(column)]
         case TypeRoot.ROW:
-            members = [column_values(part, one.type) for part, one in zip(column.flatten(), type_.fields, strict=True)]
+            members = [
+                column_values(part, one.type)
+                for part, one in zip(column.flatten(), type_.fields, strict=True)
+            ]
             rows = zip(*members, strict=True) if members else iter([()] * len(column))
-            return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
+            return [
+                row if valid else None
+                for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)
+            ]
         case _:
             return list(column.to_pylist())
 
@@ -286,7 +316,9 @@ def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
             if value is not None:
                 value, finer = divmod(value, _NANOS_PER[wanted.unit])
                 if finer:
-                    raise pa.ArrowInvalid(f"A value of {type_} has digits that the type does not have.")
+                    raise pa.ArrowInvalid(
+                        f"A value of {type_} has digits that the type does not have."
+                    )
             return pa.array([value], pa.int64()).view(wanted)[0]
     return pa.scalar(value, wanted)
 

@@ -11,7 +11,13 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
-from paimon_stream.format.binary_columns import COMPACT_DECIMAL, COMPACT_TIMESTAMP, INLINE, header_size, is_reserved
+from paimon_stream.format.binary_columns import (
+    COMPACT_DECIMAL,
+    COMPACT_TIMESTAMP,
+    INLINE,
+    header_size,
+    is_reserved,
+)
 from paimon_stream.format.types import DataType, TypeRoot
 
 _NANOS_PER_MILLI: Final = 1_000_000
@@ -20,9 +26,16 @@ _DECIMAL_BYTES: Final = 16
 _EXACT: Final = Context(prec=100)
 
 _FORMS: Final = {
-    TypeRoot.BOOLEAN: "?", TypeRoot.TINYINT: "b", TypeRoot.SMALLINT: "h", TypeRoot.INT: "i", TypeRoot.DATE: "i",
-    TypeRoot.TIME: "i", TypeRoot.BIGINT: "q", TypeRoot.FLOAT: "f", TypeRoot.DOUBLE: "d",
-}  # fmt: skip
+    TypeRoot.BOOLEAN: "?",
+    TypeRoot.TINYINT: "b",
+    TypeRoot.SMALLINT: "h",
+    TypeRoot.INT: "i",
+    TypeRoot.DATE: "i",
+    TypeRoot.TIME: "i",
+    TypeRoot.BIGINT: "q",
+    TypeRoot.FLOAT: "f",
+    TypeRoot.DOUBLE: "d",
+}
 FIXED: Final = {root: struct.Struct(f"<{form}") for root, form in _FORMS.items()}
 _SLOT: Final = struct.Struct("<ii")
 _LONG: Final = struct.Struct("<q")
@@ -63,18 +76,26 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     try:
         return _row(types, memoryview(data))
     except UnicodeDecodeError:
-        raise FormatError(f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)) from None
+        raise FormatError(
+            f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)
+        ) from None
     except (struct.error, IndexError, OverflowError) as why:
-        raise FormatError(f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)) from None
+        raise FormatError(
+            f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)
+        ) from None
 
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     """The values of a row preceded by its arity. Raises `FormatError`, also if the arity differs."""
     if len(data) < _ARITY.size:
-        raise FormatError(f"{len(data)} bytes are too short for a row with its arity.", size=len(data))
+        raise FormatError(
+            f"{len(data)} bytes are too short for a row with its arity.", size=len(data)
+        )
     (arity,) = _ARITY.unpack_from(data)
     if arity != len(types):
-        raise FormatError(f"The row has {arity} columns, expected are {len(types)}.", size=len(data))
+        raise FormatError(
+            f"The row has {arity} columns, expected are {len(types)}.", size=len(data)
+        )
     return decode_row(types, data[_ARITY.size :])
 
 
@@ -94,8 +115,17 @@ def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the row."""
     try:
         _PUT[type_.root](out, slot, type_, value)
-    except (struct.error, UnicodeEncodeError, TypeError, ValueError, AttributeError, OverflowError) as why:
-        raise InvalidData(f"{value!r:.80} is not a value of {type_}: {why}.", type=str(type_)) from None
+    except (
+        struct.error,
+        UnicodeEncodeError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+    ) as why:
+        raise InvalidData(
+            f"{value!r:.80} is not a value of {type_}: {why}.", type=str(type_)
+        ) from None
 
 
 def _put_fixed(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
@@ -138,7 +168,11 @@ def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     key, element = type_.entry
     keys = _array_bytes(key, [pair[0] for pair in value])
-    _append(out, slot, _COUNT.pack(len(keys)) + keys + _array_bytes(element, [pair[1] for pair in value]))
+    _append(
+        out,
+        slot,
+        _COUNT.pack(len(keys)) + keys + _array_bytes(element, [pair[1] for pair in value]),
+    )
 
 
 def _append(out: bytearray, slot: int, piece: bytes) -> None:
@@ -171,7 +205,9 @@ def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
     if len(data) < slots + 8 * len(types):
         raise FormatError(f"A row of {len(types)} columns is cut off after {len(data)} bytes.")
     return tuple(
-        None if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1 else _GET[type_.root](data, slots + 8 * i, type_)
+        None
+        if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1
+        else _GET[type_.root](data, slots + 8 * i, type_)
         for i, type_ in enumerate(types)
     )
 
@@ -224,7 +260,9 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
 def _piece(data: memoryview, slot: int) -> memoryview:
     length, offset = _SLOT.unpack_from(data, slot)
     if length < 0 or offset < 0 or offset + length > len(data):
-        raise FormatError(f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes.")
+        raise FormatError(
+            f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes."
+        )
     return data[offset : offset + length]
 
 
@@ -237,22 +275,35 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
         # Without this check, overlapping pieces would let a few bytes claim any amount of memory.
         pieces = _SLOT.iter_unpack(data[head : head + width * count])
         if sum(max(size, 0) for size, offset in pieces if offset >= 0) > len(data):
-            raise FormatError(f"An array of {count} elements holds more than its {len(data)} bytes.")
+            raise FormatError(
+                f"An array of {count} elements holds more than its {len(data)} bytes."
+            )
     get = _GET[element.root]
-    return [None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element) for i in range(count)]
+    return [
+        None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
+        for i in range(count)
+    ]
 
 
 _Put = Callable[[bytearray, int, DataType, Any], None]
 _Get = Callable[[memoryview, int, DataType], Any]
 _CODECS: Final[tuple[tuple[tuple[TypeRoot, ...], _Put, _Get], ...]] = (
-    (tuple(FIXED), _put_fixed, lambda data, slot, type_: FIXED[type_.root].unpack_from(data, slot)[0]),
+    (
+        tuple(FIXED),
+        _put_fixed,
+        lambda data, slot, type_: FIXED[type_.root].unpack_from(data, slot)[0],
+    ),
     ((TypeRoot.DECIMAL,), _put_decimal, _get_decimal),
     (
         (TypeRoot.CHAR, TypeRoot.VARCHAR),
         lambda out, slot, type_, value: _put_bytes(out, slot, type_, value.encode()),
         lambda data, slot, _: str(_inline_or_piece(data, slot), "utf-8"),
     ),
-    ((TypeRoot.BINARY, TypeRoot.VARBINARY), _put_bytes, lambda data, slot, _: bytes(_inline_or_piece(data, slot))),
+    (
+        (TypeRoot.BINARY, TypeRoot.VARBINARY),
+        _put_bytes,
+        lambda data, slot, _: bytes(_inline_or_piece(data, slot)),
+    ),
     ((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), _put_timestamp, _get_timestamp),
     (
         (TypeRoot.ARRAY,),
@@ -262,7 +313,9 @@ _CODECS: Final[tuple[tuple[tuple[TypeRoot, ...], _Put, _Get], ...]] = (
     ((TypeRoot.MAP, TypeRoot.MULTISET), _put_map, _get_map),
     (
         (TypeRoot.ROW,),
-        lambda out, slot, type_, value: _append(out, slot, encode_row([one.type for one in type_.fields], value)),
+        lambda out, slot, type_, value: _append(
+            out, slot, encode_row([one.type for one in type_.fields], value)
+        ),
         lambda data, slot, type_: _row([one.type for one in type_.fields], _piece(data, slot)),
     ),
 )

@@ -12,7 +12,12 @@ from typing import Any, ClassVar, Final
 
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
-from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file, encode_index_file
+from paimon_stream.format.file_rows import (
+    decode_data_file,
+    decode_index_file,
+    encode_data_file,
+    encode_index_file,
+)
 from paimon_stream.format.raw_bytes import ByteCursor
 
 _INT: Final = struct.Struct(">i")  # numbers are big endian, as in Java's DataOutput
@@ -55,7 +60,9 @@ class CommitMessage:
             given = getattr(self, name)
             files = tuple(given) if isinstance(given, Iterable) else (given,)
             if not all(isinstance(one, kind) for one in files):
-                raise InvalidData(f"{name} of a CommitMessage is wrong. Give a list of {kind.__name__}.")
+                raise InvalidData(
+                    f"{name} of a CommitMessage is wrong. Give a list of {kind.__name__}."
+                )
             object.__setattr__(self, name, files)
 
     def file_names(self) -> Iterator[str]:
@@ -74,7 +81,9 @@ class CommitMessage:
             where = (_INT.pack(len(self.partition)), self.partition, _INT.pack(self.bucket))
             out = [*where, b"\0" if total is None else b"\1" + _INT.pack(total)]
         except struct.error as why:
-            raise InvalidData(f"Bucket {self.bucket} does not fit into a commit message: {why}.") from None
+            raise InvalidData(
+                f"Bucket {self.bucket} does not fit into a commit message: {why}."
+            ) from None
         files = _FILES_OF(self)
         for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
             if not any(increment):
@@ -87,7 +96,10 @@ class CommitMessage:
         return b"".join(out)
 
     @staticmethod
-    def deserialize(data: bytes, version: int = VERSION) -> "CommitMessage":
+    def deserialize(
+        data: bytes,
+        version: int = VERSION,
+    ) -> "CommitMessage":
         """The message that makes up all of these bytes. Raises `FormatError`, `UnknownVersion`."""
         source = _Input(data, version)
         message = _read(source)
@@ -101,7 +113,10 @@ class CommitMessage:
         return b"".join((_INT.pack(len(given)), *given))
 
     @staticmethod
-    def deserialize_all(data: bytes, version: int = VERSION) -> "tuple[CommitMessage, ...]":
+    def deserialize_all(
+        data: bytes,
+        version: int = VERSION,
+    ) -> "tuple[CommitMessage, ...]":
         """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
         source = _Input(data, version)
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
@@ -123,7 +138,9 @@ class _Input(ByteCursor):
     def __init__(self, data: bytes, version: int) -> None:
         if version not in _READABLE:
             text = f"Commit messages of version {version} cannot be read; versions 11 and 12 can."
-            raise UnknownVersion(f"{text} Commit them with the release that made them.", version=version)
+            raise UnknownVersion(
+                f"{text} Commit them with the release that made them.", version=version
+            )
         super().__init__(data)
         self.version = version
 
@@ -135,7 +152,9 @@ class _Input(ByteCursor):
         """The number of entries that follow, each of at least `smallest` bytes: a wrong number is noticed at once."""
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:
-            raise FormatError(f"A commit message of {len(self.raw)} bytes cannot hold {count} entries.")
+            raise FormatError(
+                f"A commit message of {len(self.raw)} bytes cannot hold {count} entries."
+            )
         return count
 
     def rows(self, smallest: int) -> list[bytes]:
@@ -144,11 +163,16 @@ class _Input(ByteCursor):
 
     def finish(self) -> None:
         if self.at != len(self.raw):
-            raise FormatError(f"{len(self.raw) - self.at} bytes follow the end of a commit message.")
+            raise FormatError(
+                f"{len(self.raw) - self.at} bytes follow the end of a commit message."
+            )
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
-_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (*[encode_data_file] * 3, *[encode_index_file] * 2)
+_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
+    *[encode_data_file] * 3,
+    *[encode_index_file] * 2,
+)
 _EMPTY_INCREMENT: Final = bytes(4 * len(_ENCODERS))
 _Increment = tuple[tuple[Any, ...], ...]
 _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
@@ -163,7 +187,9 @@ def _read(source: _Input) -> "CommitMessage":
     total_buckets = source.number() if source.take(1) != b"\0" else None
     lists = (*_increment(source), *_increment(source))
     files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
-    message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total_buckets, **files)
+    message = CommitMessage(
+        partition=partition, bucket=bucket, total_buckets=total_buckets, **files
+    )
     if source.version == CommitMessage.VERSION:
         object.__setattr__(message, "_read_from", source.raw[start : source.at])
     return message

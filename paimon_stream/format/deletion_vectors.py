@@ -54,7 +54,9 @@ def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
         record = b"".join(pieces)
     else:
         record = _MAGIC_32 + _encode_bitmap(positions)
-    return struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record)), len(record) + 8 * bits64
+    return struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record)), len(
+        record
+    ) + 8 * bits64
 
 
 def _encode_bitmap(values: Positions) -> bytes:
@@ -114,8 +116,14 @@ def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
         found = np.concatenate(pieces)
     else:
         raise ValueError(f"it begins with {record[:4].hex()}")
-    if source.left or (len(found) and found[-1] >= rows) or one.cardinality not in (None, len(found)):
-        raise ValueError(f"it marks {len(found)} rows of {rows}, and its entry says {one.cardinality}")
+    if (
+        source.left
+        or (len(found) and found[-1] >= rows)
+        or one.cardinality not in (None, len(found))
+    ):
+        raise ValueError(
+            f"it marks {len(found)} rows of {rows}, and its entry says {one.cardinality}"
+        )
     return found
 
 
@@ -125,7 +133,9 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
     runs = np.zeros(0, bool)
     if cookie & 0xFFFF == _WITH_RUNS:
         count = (cookie >> 16) + 1
-        runs = np.unpackbits(np.frombuffer(source.take((count + 7) // 8), np.uint8), bitorder="little").astype(bool)
+        runs = np.unpackbits(
+            np.frombuffer(source.take((count + 7) // 8), np.uint8), bitorder="little"
+        ).astype(bool)
     elif cookie == _WITHOUT_RUNS:
         count = source.number("<I")
     else:
@@ -143,7 +153,9 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
         elif size <= _MOST_IN_ARRAY:
             low = source.shorts(size)
         else:
-            low = np.flatnonzero(np.unpackbits(np.frombuffer(source.take(8192), np.uint8), bitorder="little"))
+            low = np.flatnonzero(
+                np.unpackbits(np.frombuffer(source.take(8192), np.uint8), bitorder="little")
+            )
         if len(low) != size or low[-1] >> 16 or (np.diff(low) <= 0).any():
             raise ValueError("one of its containers has other values than it says")
         pieces.append(low + (key << 16))

@@ -26,19 +26,32 @@ _COMPRESSIONS: Final = {
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
 # Java needs native libraries for these, which are rarely installed; without them it cannot read the files either.
-_NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",), FileFormat.AVRO: ()}
+_NATIVE: Final = {
+    FileFormat.PARQUET: ("lzo", "brotli"),
+    FileFormat.ORC: ("lzo",),
+    FileFormat.AVRO: (),
+}
 # Options of the format's own library that have an effect here, without their prefix.
 _HONOURED: Final = {
     FileFormat.PARQUET: (
-        "page.size", "page.row.count.limit", "dictionary.page.size", "enable.dictionary", "writer.version",
+        "page.size",
+        "page.row.count.limit",
+        "dictionary.page.size",
+        "enable.dictionary",
+        "writer.version",
         "compression.codec.zstd.level",
     ),
     FileFormat.ORC: (
-        "stripe.size", "compress.size", "row.index.stride", "dictionary.key.threshold", "compression.strategy",
-        "write.batch-size", "timestamp-ltz.legacy.type",
+        "stripe.size",
+        "compress.size",
+        "row.index.stride",
+        "dictionary.key.threshold",
+        "compression.strategy",
+        "write.batch-size",
+        "timestamp-ltz.legacy.type",
     ),
     FileFormat.AVRO: (),
-}  # fmt: skip
+}
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORC_LTZ_PROBLEM: Final = (
     "in ORC files Java moves timestamps with local time zone by the time zone of each JVM, unless "
@@ -66,12 +79,18 @@ def compression(options: Options, format_: FileFormat) -> str:
         return word
     native = word in _NATIVE[format_]
     kind = UnsupportedFeature if native else InvalidOption
-    why = "needs a native library in every reader" if native else f"is not a compression of {format_.value} files"
+    why = (
+        "needs a native library in every reader"
+        if native
+        else f"is not a compression of {format_.value} files"
+    )
     text = f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}."
     raise kind(text, option=FILE_COMPRESSION.key, value=word)
 
 
-def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = "") -> None:
+def check_columns(
+    format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
+) -> None:
     """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in such a way
     that Java reads back the written values. `table` is for the message."""
     for one in fields:
@@ -88,7 +107,9 @@ def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Opt
 
 def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:
     """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these columns."""
-    fits = not any(_avro_problem(*inside) for one in fields for inside in _inside(one.name, one.type))
+    fits = not any(
+        _avro_problem(*inside) for one in fields for inside in _inside(one.name, one.type)
+    )
     return FileFormat.AVRO if fits else file_format(options)
 
 
@@ -110,8 +131,14 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
         return f"Avro files hold TIME up to precision 3. {other}"
     if type_.is_timestamp and type_.precision > 6:
         return f"Avro files hold timestamps up to precision 6. {other}"
-    if type_.root is TypeRoot.MULTISET and type_.element is not None and not type_.element.is_string:
-        return f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"
+    if (
+        type_.root is TypeRoot.MULTISET
+        and type_.element is not None
+        and not type_.element.is_string
+    ):
+        return (
+            f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"
+        )
     return None
 
 
@@ -124,4 +151,7 @@ def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:
         ignored.append(ZSTD_LEVEL.key)
     if ignored:
-        warnings.warn(f"Options without effect on {format_.value} files here: {', '.join(ignored)}.", stacklevel=3)
+        warnings.warn(
+            f"Options without effect on {format_.value} files here: {', '.join(ignored)}.",
+            stacklevel=3,
+        )

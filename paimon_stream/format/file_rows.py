@@ -68,7 +68,9 @@ def encode_data_file(file: entries.DataFileMeta) -> bytes:
                 write(row, value)
         return row.done(_SLOTS)
     except (struct.error, UnicodeEncodeError, OverflowError) as why:
-        raise InvalidData(f"Data file {file.file_name!r} does not fit into a commit message: {why}.") from None
+        raise InvalidData(
+            f"Data file {file.file_name!r} does not fit into a commit message: {why}."
+        ) from None
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
@@ -107,7 +109,9 @@ def decode_data_file(data: bytes) -> entries.DataFileMeta:
     try:
         header, *slots = _SLOTS.unpack_from(data)
         if header & _NEVER_NULL:
-            raise FormatError(f"The row of a data file has NULL in a NOT NULL field (bits {header:#x}).")
+            raise FormatError(
+                f"The row of a data file has NULL in a NOT NULL field (bits {header:#x})."
+            )
         made: dict[str, Any] = {
             name: None if header & null else read(data, slot)
             for slot, (name, null, _, read) in zip(slots, _COLUMNS, strict=True)
@@ -125,7 +129,9 @@ def _signed(slot: int, bits: int) -> int:
 def _piece(data: bytes, slot: int) -> bytes:
     length, offset = slot & _LOW_WORD, slot >> 32
     if offset < 0 or offset + length > len(data):
-        raise FormatError(f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes.")
+        raise FormatError(
+            f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes."
+        )
     return data[offset : offset + length]
 
 
@@ -184,16 +190,40 @@ def _names(data: bytes, slot: int) -> tuple[str, ...]:
 
 _Form = tuple[Callable[[_Row, Any], None], Callable[[bytes, int], Any]]
 _LONG: Final[_Form] = (lambda row, value: row.slots.append(value), lambda _, slot: slot)
-_INT: Final[_Form] = (lambda row, value: row.slots.append(_narrow(value, 32)), lambda _, slot: _signed(slot, 32))
-_BYTE: Final[_Form] = (lambda row, value: row.slots.append(_narrow(value, 8)), lambda _, slot: _signed(slot, 8))
+_INT: Final[_Form] = (
+    lambda row, value: row.slots.append(_narrow(value, 32)),
+    lambda _, slot: _signed(slot, 32),
+)
+_BYTE: Final[_Form] = (
+    lambda row, value: row.slots.append(_narrow(value, 8)),
+    lambda _, slot: _signed(slot, 8),
+)
 _DATA: Final[_Form] = _Row.data, _bytes
 _TEXT: Final[_Form] = (lambda row, value: row.data(value.encode()), _text)
 _STATS: Final[_Form] = (lambda row, value: row.piece(_stats_row(value)), _stats)
 _TEXTS: Final[_Form] = _put_names, _names
 _FORMS: Final = (
-    _TEXT, _LONG, _LONG, _DATA, _DATA, _STATS, _STATS, _LONG, _LONG, _LONG, _INT, _TEXTS, _LONG, _LONG, _DATA, _BYTE,
-    _TEXTS, _TEXT, _LONG, _TEXTS,
-)  # fmt: skip
+    _TEXT,
+    _LONG,
+    _LONG,
+    _DATA,
+    _DATA,
+    _STATS,
+    _STATS,
+    _LONG,
+    _LONG,
+    _LONG,
+    _INT,
+    _TEXTS,
+    _LONG,
+    _LONG,
+    _DATA,
+    _BYTE,
+    _TEXTS,
+    _TEXT,
+    _LONG,
+    _TEXTS,
+)
 """How each field of a `DataFileMeta`, in their order, is written and read."""
 _COLUMNS: Final = [
     (one.name, 1 << 8 + i, *form)
@@ -216,13 +246,22 @@ def encode_index_file(file: entries.IndexFileMeta) -> bytes:
     """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot hold."""
     covered = file.global_index
     if covered is not None and covered.source_meta is not None:
-        raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
+        raise InvalidData(
+            f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack."
+        )
     return encode_row(_INDEX[11], index_values(file))
 
 
 def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
     """The values that `index_file_of` takes, without the source metadata of a global index."""
-    values = (file.index_type, file.file_name, file.file_size, file.row_count, file.deletions, file.external_path)
+    values = (
+        file.index_type,
+        file.file_name,
+        file.file_size,
+        file.row_count,
+        file.deletions,
+        file.external_path,
+    )
     return *values, None if file.global_index is None else file.global_index[:-1]
 
 
@@ -236,7 +275,13 @@ def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
 
 
 def index_file_of(
-    kind: Any, name: Any, size: Any, rows: Any, deletions: Any, path: str | None, covered: Sequence[Any] | None
+    kind: Any,
+    name: Any,
+    size: Any,
+    rows: Any,
+    deletions: Any,
+    path: str | None,
+    covered: Sequence[Any] | None,
 ) -> entries.IndexFileMeta:
     """The index file with these values. `deletions` and `covered` are the values of deletion ranges and of a global
     index. Raises `ValueError` for a value that must not be NULL."""
@@ -248,13 +293,17 @@ def index_file_of(
     if covered is not None:
         start, end, field, extra, *others = covered
         _require("global index", start, end, field, *(extra or ()))
-        found = entries.GlobalIndexMeta(start, end, field, None if extra is None else tuple(extra), *others)
+        found = entries.GlobalIndexMeta(
+            start, end, field, None if extra is None else tuple(extra), *others
+        )
     return entries.IndexFileMeta(
         index_type=kind,
         file_name=name,
         file_size=size,
         row_count=rows,
-        deletions=None if deletions is None else tuple(entries.DeletionRange(*one) for one in ranges),
+        deletions=None
+        if deletions is None
+        else tuple(entries.DeletionRange(*one) for one in ranges),
         external_path=path,
         global_index=found,
     )

@@ -26,14 +26,27 @@ _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 
 # The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of their values.
 _FILE: Final = (
-    "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_ROW_COUNT", "_DELETIONS_VECTORS_RANGES", "_EXTERNAL_PATH",
+    "_INDEX_TYPE",
+    "_FILE_NAME",
+    "_FILE_SIZE",
+    "_ROW_COUNT",
+    "_DELETIONS_VECTORS_RANGES",
+    "_EXTERNAL_PATH",
     "_GLOBAL_INDEX",
-)  # fmt: skip
+)
 _RANGE: Final = ("f0", "f1", "f2", "_CARDINALITY")
-_COVERED: Final = ("_ROW_RANGE_START", "_ROW_RANGE_END", "_INDEX_FIELD_ID", "_EXTRA_FIELD_IDS", "_INDEX_META")
+_COVERED: Final = (
+    "_ROW_RANGE_START",
+    "_ROW_RANGE_END",
+    "_INDEX_FIELD_ID",
+    "_EXTRA_FIELD_IDS",
+    "_INDEX_META",
+)
 
 
-def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression: str, level: int) -> bytes:
+def encode_index_manifest(
+    entries: Sequence[IndexManifestEntry], *, compression: str, level: int
+) -> bytes:
     """A whole index manifest. Without entries it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
     blocks, packed, records = [], BytesIO(), 0
@@ -49,11 +62,18 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression:
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
     *values, deletions, path, covered = index_values(entry.file)
-    ranges = None if deletions is None else [dict(zip(_RANGE, one, strict=True)) for one in deletions]
+    ranges = (
+        None if deletions is None else [dict(zip(_RANGE, one, strict=True)) for one in deletions]
+    )
     # fastavro takes only lists as arrays.
     lists = covered and [list(one) if isinstance(one, tuple) else one for one in covered]
     index = covered and dict(zip(_COVERED, lists, strict=True))
-    where = {"_VERSION": VERSION, "_KIND": int(FileKind.ADD), "_PARTITION": entry.partition, "_BUCKET": entry.bucket}
+    where = {
+        "_VERSION": VERSION,
+        "_KIND": int(FileKind.ADD),
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+    }
     return where | dict(zip(_FILE, (*values, ranges, path, index), strict=True))
 
 
@@ -63,7 +83,9 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     try:
         return tuple([_entry(one) for one in read_records(data, path, _TEXT, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:
-        raise corrupt(path, len(data), f"one of its entries is not an index file: {in_words(wrong)}") from None
+        raise corrupt(
+            path, len(data), f"one of its entries is not an index file: {in_words(wrong)}"
+        ) from None
 
 
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:

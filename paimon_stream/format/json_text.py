@@ -77,7 +77,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _decoder(parse_float: Callable[[str], Any]) -> json.JSONDecoder:
-    return json.JSONDecoder(parse_float=parse_float, parse_int=_integer, parse_constant=_no_constant)
+    return json.JSONDecoder(
+        parse_float=parse_float, parse_int=_integer, parse_constant=_no_constant
+    )
 
 
 _DECODER: Final = _decoder(float)
@@ -95,9 +97,15 @@ def _check_depth(node: Any) -> None:
 
 # -- what is wrong with content -----------------------------------------------------------------------
 BROKEN: Final = (
-    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    EOFError,
     struct.error,
-)  # fmt: skip
+)
 """What Python and its libraries raise while they make values of bytes that are not what they should be."""
 
 
@@ -113,7 +121,9 @@ def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
         kind = UnknownVersion if isinstance(wrong, UnknownVersion) else CorruptMetadata
         raise kind(f"{path}: {wrong.message} {cure}", **{**wrong.context, "path": path}) from None
     except BROKEN as wrong:
-        raise CorruptMetadata(f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path) from None
+        raise CorruptMetadata(
+            f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path
+        ) from None
 
 
 def in_words(error: Exception) -> str:
@@ -178,6 +188,12 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
 
 
 def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
-    beside = ", and the file 'writer' beside it, which vouches for the journal" if kind == "journal" else ""
+    beside = (
+        ", and the file 'writer' beside it, which vouches for the journal"
+        if kind == "journal"
+        else ""
+    )
     text = f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside};"
-    return CorruptMetadata(f"{text} the batch is then judged by the table's snapshots alone.", path=path)
+    return CorruptMetadata(
+        f"{text} the batch is then judged by the table's snapshots alone.", path=path
+    )

@@ -10,9 +10,23 @@ from typing import Any, Final
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format import entries as of_entries
-from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, Compressor, compressor, corrupt, encode_file, zigzag
+from paimon_stream.format.avro_file import (
+    MOST_PLAIN,
+    AvroBlock,
+    Compressor,
+    compressor,
+    corrupt,
+    encode_file,
+    zigzag,
+)
 from paimon_stream.format.avro_records import Blocks, Holds, read_records, read_rows
-from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
 from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_rows import PATHS
 from paimon_stream.format.names import checked_name
@@ -23,9 +37,11 @@ def _array_of(items: Any) -> dict[str, Any]:
 
 
 _TYPES: Final[dict[str, Any]] = {
-    "ints": _array_of("int"), "strings": _array_of("string"), "counts": _array_of(["null", "long"]),
+    "ints": _array_of("int"),
+    "strings": _array_of("string"),
+    "counts": _array_of(["null", "long"]),
     "millis": {"type": "long", "logicalType": "timestamp-millis"},
-}  # fmt: skip
+}
 
 
 def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +71,9 @@ _FILE: Final = _record(
 )
 
 MANIFEST_SCHEMA: Final = _record(
-    "record", "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _TOTAL_BUCKETS int, _FILE file", file=_FILE
+    "record",
+    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _TOTAL_BUCKETS int, _FILE file",
+    file=_FILE,
 )
 """The schema of a manifest, as Java writes it."""
 
@@ -68,7 +86,9 @@ MANIFEST_LIST_SCHEMA: Final = _record(
 )
 """The schema of a manifest list, as Java writes it."""
 
-_DELETIONS: Final = _record("record__DELETIONS_VECTORS_RANGES", "f0 string, f1 int, f2 int, _CARDINALITY long?")
+_DELETIONS: Final = _record(
+    "record__DELETIONS_VECTORS_RANGES", "f0 string, f1 int, f2 int, _CARDINALITY long?"
+)
 _GLOBAL_INDEX: Final = _record(
     "record__GLOBAL_INDEX",
     "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, _EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
@@ -104,7 +124,9 @@ def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[
         return encode_entries(entries[:half], codec) + encode_entries(entries[half:], codec)
     if len(plain) > MOST_PLAIN:
         text = f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; a manifest holds at"
-        raise InvalidData(f"{text} most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16).")
+        raise InvalidData(
+            f"{text} most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16)."
+        )
     return [AvroBlock(len(entries), codec.compress(plain))]
 
 
@@ -113,11 +135,18 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
     return encode_file(_MANIFEST_TEXT, codec.codec, blocks)
 
 
-def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str, level: int) -> bytes:
+def encode_manifest_list(
+    metas: Sequence[ManifestFileMeta], *, compression: str, level: int
+) -> bytes:
     """A whole manifest list. Without manifests it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
-    groups = [metas[start : start + ENTRIES_PER_BLOCK] for start in range(0, len(metas), ENTRIES_PER_BLOCK)]
-    blocks = [AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in groups]
+    groups = [
+        metas[start : start + ENTRIES_PER_BLOCK]
+        for start in range(0, len(metas), ENTRIES_PER_BLOCK)
+    ]
+    blocks = [
+        AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in groups
+    ]
     return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
 
 
@@ -134,9 +163,14 @@ _END: Final = zigzag(0)
 
 _KEYS: Final = attrgetter("min_key", "max_key", "key_stats")
 _TAIL: Final = attrgetter(
-    "delete_row_count", "embedded_file_index", "file_source", "value_stats_cols", "external_path",
-    "first_row_id", "write_cols",
-)  # fmt: skip
+    "delete_row_count",
+    "embedded_file_index",
+    "file_source",
+    "value_stats_cols",
+    "external_path",
+    "first_row_id",
+    "write_cols",
+)
 
 
 def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
@@ -151,7 +185,9 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
         head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
         if head not in heads:
             kind, partition, bucket, total = head
-            heads[head] = b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total)))
+            heads[head] = b"".join(
+                (_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total))
+            )
         key = _KEYS(file)
         if key not in keys:
             keys[key] = _bytes(file.min_key) + _bytes(file.max_key) + _stats_bytes(file.key_stats)
@@ -159,16 +195,37 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
             nulls[stats.null_counts] = _null_counts(stats.null_counts)
         tail = _TAIL(file)
         if tail not in tails:
-            forms = zigzag, _bytes, zigzag, _texts, _text_bytes, zigzag, _texts  # of the fields of _TAIL
+            forms = (
+                zigzag,
+                _bytes,
+                zigzag,
+                _texts,
+                _text_bytes,
+                zigzag,
+                _texts,
+            )  # of the fields of _TAIL
             tails[tail] = b"".join(map(_optional, forms, tail))
         name = file.file_name.encode()
         made += (
-            heads[head], zigzag(len(name)), name, zigzag(file.file_size), zigzag(file.row_count), keys[key],
-            zigzag(len(stats.min_values)), stats.min_values, zigzag(len(stats.max_values)), stats.max_values,
-            nulls[stats.null_counts], zigzag(file.min_sequence_number), zigzag(file.max_sequence_number),
-            zigzag(file.schema_id), zigzag(file.level), _texts(file.extra_files),
-            _optional(zigzag, file.creation_time), tails[tail],
-        )  # fmt: skip
+            heads[head],
+            zigzag(len(name)),
+            name,
+            zigzag(file.file_size),
+            zigzag(file.row_count),
+            keys[key],
+            zigzag(len(stats.min_values)),
+            stats.min_values,
+            zigzag(len(stats.max_values)),
+            stats.max_values,
+            nulls[stats.null_counts],
+            zigzag(file.min_sequence_number),
+            zigzag(file.max_sequence_number),
+            zigzag(file.schema_id),
+            zigzag(file.level),
+            _texts(file.extra_files),
+            _optional(zigzag, file.creation_time),
+            tails[tail],
+        )
     return b"".join(made)
 
 
@@ -176,8 +233,21 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
     counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
-    head = (_VERSION, _text_bytes(meta.file_name), *counts, _stats_bytes(meta.partition_stats), zigzag(meta.schema_id))
-    bounds = meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, meta.min_row_id, meta.max_row_id
+    head = (
+        _VERSION,
+        _text_bytes(meta.file_name),
+        *counts,
+        _stats_bytes(meta.partition_stats),
+        zigzag(meta.schema_id),
+    )
+    bounds = (
+        meta.min_bucket,
+        meta.max_bucket,
+        meta.min_level,
+        meta.max_level,
+        meta.min_row_id,
+        meta.max_row_id,
+    )
     return b"".join((*head, *(_optional(zigzag, one) for one in bounds)))
 
 
@@ -214,18 +284,28 @@ _DIFFERENT_PER_BYTE: Final = 512
 _LONG: Final = 128
 _WORD: Final = 8
 _KINDS: Final = {int(kind): kind for kind in FileKind}
-_META: Final = {one.name: f"_{one.name.upper()}" for one in fields(ManifestFileMeta) if one.name != "partition_stats"}
+_META: Final = {
+    one.name: f"_{one.name.upper()}"
+    for one in fields(ManifestFileMeta)
+    if one.name != "partition_stats"
+}
 
 
-def decode_manifest(data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None) -> list[ManifestEntry]:
+def decode_manifest(
+    data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None
+) -> list[ManifestEntry]:
     """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is decoded only if it
     is `of_interest`. Other entries are read only as far as is needed to find the next one. `path` is for messages.
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     shared = _Shared(len(data))
     try:
-        return [_entry(row, shared) for row in _rows(data, path, wants=holds, of_interest=of_interest)]
+        return [
+            _entry(row, shared) for row in _rows(data, path, wants=holds, of_interest=of_interest)
+        ]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
+        raise corrupt(
+            path, len(data), f"one of its entries cannot be read: {in_words(wrong)}"
+        ) from None
 
 
 def read_manifest(
@@ -243,13 +323,20 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """The manifests that a manifest list names, in order. `path` is for messages. Raises `CorruptMetadata`, also for a
     name that no file can have, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     try:
-        metas = [_meta(record) for record in read_records(data, path, _MANIFEST_LIST_TEXT, RECORD_VERSION)]
+        metas = [
+            _meta(record)
+            for record in read_records(data, path, _MANIFEST_LIST_TEXT, RECORD_VERSION)
+        ]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
+        raise corrupt(
+            path, len(data), f"one of its entries cannot be read: {in_words(wrong)}"
+        ) from None
     for meta in metas:
         checked_name(meta.file_name, path)
     if len({meta.file_name for meta in metas}) < len(metas):
-        raise corrupt(path, len(data), "it names a manifest twice, so the manifest's files would count twice")
+        raise corrupt(
+            path, len(data), "it names a manifest twice, so the manifest's files would count twice"
+        )
     return metas
 
 
@@ -279,7 +366,9 @@ def _text(value: Any, shared: _Shared) -> Any:
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
-def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
+def _stats(
+    low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared
+) -> SimpleStats:
     if not counts and low == high == of_entries.EMPTY_ROW:
         return of_entries.EMPTY_STATS
     return SimpleStats(_text(low, shared), _text(high, shared), _tuple(counts, shared) or ())
@@ -288,10 +377,35 @@ def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared:
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
     """The entry made from the values at `PATHS`."""
     (
-        partition, kind, bucket, total_buckets, name, size, rows, min_key, max_key, key_low, key_high,
-        key_nulls, low, high, nulls, first, last, schema_id, level, extra, created, deletes, embedded,
-        source, columns, external, row_id, written,
-    ) = row  # fmt: skip
+        partition,
+        kind,
+        bucket,
+        total_buckets,
+        name,
+        size,
+        rows,
+        min_key,
+        max_key,
+        key_low,
+        key_high,
+        key_nulls,
+        low,
+        high,
+        nulls,
+        first,
+        last,
+        schema_id,
+        level,
+        extra,
+        created,
+        deletes,
+        embedded,
+        source,
+        columns,
+        external,
+        row_id,
+        written,
+    ) = row
     return ManifestEntry(
         kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
         partition=shared.once(partition, len(partition)),
@@ -324,6 +438,8 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
 
 def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
     stats = record["_PARTITION_STATS"]
-    found = SimpleStats(stats["_MIN_VALUES"], stats["_MAX_VALUES"], tuple(stats.get("_NULL_COUNTS") or ()))
+    found = SimpleStats(
+        stats["_MIN_VALUES"], stats["_MAX_VALUES"], tuple(stats.get("_NULL_COUNTS") or ())
+    )
     known: dict[str, Any] = {name: record.get(key) for name, key in _META.items()}
     return ManifestFileMeta(**known, partition_stats=found)

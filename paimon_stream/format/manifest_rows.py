@@ -9,14 +9,35 @@ from collections.abc import Callable
 from typing import Any, Final
 
 PATHS: Final = (
-    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE",
-    "_FILE._ROW_COUNT", "_FILE._MIN_KEY", "_FILE._MAX_KEY", "_FILE._KEY_STATS._MIN_VALUES",
-    "_FILE._KEY_STATS._MAX_VALUES", "_FILE._KEY_STATS._NULL_COUNTS", "_FILE._VALUE_STATS._MIN_VALUES",
-    "_FILE._VALUE_STATS._MAX_VALUES", "_FILE._VALUE_STATS._NULL_COUNTS", "_FILE._MIN_SEQUENCE_NUMBER",
-    "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL", "_FILE._EXTRA_FILES",
-    "_FILE._CREATION_TIME", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._FILE_SOURCE",
-    "_FILE._VALUE_STATS_COLS", "_FILE._EXTERNAL_PATH", "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS",
-)  # fmt: skip
+    "_PARTITION",
+    "_KIND",
+    "_BUCKET",
+    "_TOTAL_BUCKETS",
+    "_FILE._FILE_NAME",
+    "_FILE._FILE_SIZE",
+    "_FILE._ROW_COUNT",
+    "_FILE._MIN_KEY",
+    "_FILE._MAX_KEY",
+    "_FILE._KEY_STATS._MIN_VALUES",
+    "_FILE._KEY_STATS._MAX_VALUES",
+    "_FILE._KEY_STATS._NULL_COUNTS",
+    "_FILE._VALUE_STATS._MIN_VALUES",
+    "_FILE._VALUE_STATS._MAX_VALUES",
+    "_FILE._VALUE_STATS._NULL_COUNTS",
+    "_FILE._MIN_SEQUENCE_NUMBER",
+    "_FILE._MAX_SEQUENCE_NUMBER",
+    "_FILE._SCHEMA_ID",
+    "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES",
+    "_FILE._CREATION_TIME",
+    "_FILE._DELETE_ROW_COUNT",
+    "_FILE._EMBEDDED_FILE_INDEX",
+    "_FILE._FILE_SOURCE",
+    "_FILE._VALUE_STATS_COLS",
+    "_FILE._EXTERNAL_PATH",
+    "_FILE._FIRST_ROW_ID",
+    "_FILE._WRITE_COLS",
+)
 """The fields of an entry, in the order of a row's values."""
 
 _RUN: Final = 64
@@ -25,7 +46,11 @@ _CHEAPER: Final = 8
 
 
 def read_entries(
-    data: bytes, count: int, version: int, wants: Callable[[bytes], bool] | None, spend: Callable[[int], None]
+    data: bytes,
+    count: int,
+    version: int,
+    wants: Callable[[bytes], bool] | None,
+    spend: Callable[[int], None],
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition.
     `spend` is called with the bytes of the arrays and raises if there are too many."""
@@ -69,7 +94,9 @@ def read_entries(
 
     def size_of_array() -> int:
         size = number()
-        if size < 0:  # after a negative count comes the size of the block in bytes, which is unusual
+        if (
+            size < 0
+        ):  # after a negative count comes the size of the block in bytes, which is unusual
             raise ValueError
         return size
 
@@ -121,7 +148,9 @@ def read_entries(
     keys: tuple[Any, ...] = ()
     middle: tuple[Any, ...] = ()
     tail: tuple[Any, ...] = ()
-    place_bytes = key_bytes = null_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # matches no field
+    place_bytes = key_bytes = null_bytes = middle_bytes = tail_bytes = (
+        b"\xff" * 20
+    )  # matches no field
     for _ in range(count):
         if data.startswith(place_bytes, at):
             at += len(place_bytes)
@@ -159,9 +188,14 @@ def read_entries(
         else:
             start = at
             tail = (
-                optional(number), optional(piece), optional(number), optional(texts), optional(text),
-                optional(number), optional(texts),
-            )  # fmt: skip
+                optional(number),
+                optional(piece),
+                optional(number),
+                optional(texts),
+                optional(text),
+                optional(number),
+                optional(texts),
+            )
             tail_bytes = data[start:at]
         if wants is None or wants(place[0]):
             head = *place, name.decode(), size, row_count

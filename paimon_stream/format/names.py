@@ -105,7 +105,9 @@ class Mentions:
         found: list[int] = []
         for prefix in self._prefixes:
             start = block.find(prefix, 1)
-            while start > 0:  # step by one byte, because bytes that look like a name may overlap a name
+            while (
+                start > 0
+            ):  # step by one byte, because bytes that look like a name may overlap a name
                 _note(block, start, found)
                 start = block.find(prefix, start + 1)
         return found
@@ -120,7 +122,9 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
     found.append(hash(block[start : start + (last >> 1)]))
     if start > 1 and (first := block[start - 2]) > 0x7F:
         size = (last << 7 | first & 0x7F) >> 1
-        if size <= LONGEST_NAME:  # in crafted bytes, longer strings could overlap at every byte: hashing takes minutes
+        if (
+            size <= LONGEST_NAME
+        ):  # in crafted bytes, longer strings could overlap at every byte: hashing takes minutes
             found.append(hash(block[start : start + size]))
 
 
@@ -128,10 +132,21 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
 #
 # Other engines find a partition's files by this text alone, so it must equal theirs, even Java's text for a float.
 
-_ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
+_ESCAPED: Final = {
+    code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))
+}
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
 _JAVA_WHITESPACE: Final = frozenset(
-    map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B)))
+    map(
+        chr,
+        (
+            *range(0x09, 0x0E),
+            *range(0x1C, 0x21),
+            0x1680,
+            *range(0x2000, 0x2007),
+            *range(0x2008, 0x200B),
+        ),
+    )
 ) | frozenset("\u2028\u2029\u205f\u3000")
 _WIDE: Final = Context(prec=100)
 _NULL: Final = "__DEFAULT_PARTITION__"
@@ -148,7 +163,11 @@ def unescape(text: str) -> str:
 
 
 def partition_path(
-    keys: Sequence[str], types: Sequence[DataType], values: Sequence[Any], default: str = _NULL, legacy: bool = True
+    keys: Sequence[str],
+    types: Sequence[DataType],
+    values: Sequence[Any],
+    default: str = _NULL,
+    legacy: bool = True,
 ) -> str:
     """The folder of a partition, relative to the table, without a slash at its end; empty without keys. `values` are in
     the internal form of `format/binary_row.py`; NULL, empty and blank ones become `default`. `legacy` is
@@ -214,7 +233,9 @@ def _java_float(value: float, single: bool) -> str:
     if value == 0:
         return f"{sign}0.0"
     number = np.float32(value) if single else np.float64(value)
-    digits, _, exponent_text = np.format_float_scientific(abs(number), unique=True, trim="-").partition("e")
+    digits, _, exponent_text = np.format_float_scientific(
+        abs(number), unique=True, trim="-"
+    ).partition("e")
     if len(digits) == 1:
         # Java takes the closest number with two digits; among the smallest numbers that differs.
         digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")

@@ -21,7 +21,18 @@ _FIXED_LENGTH: Final = 7
 MAGIC: Final = b"PAR1"
 
 # Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's footer.
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+)
 _INTEGERS: Final = (4, 5, 6)
 _I32: Final = 5
 _SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _TYPE, _TYPE_LENGTH, _STATISTICS = 2, 4, 1, 3, 1, 2, 12

@@ -35,7 +35,9 @@ class TableSchema:
 
     def __repr__(self) -> str:
         """The id and the columns, in one line."""
-        return f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"
+        return (
+            f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"
+        )
 
     def _repr_html_(self) -> str:
         rows = [(one.name, one.type, one.description) for one in self.fields]
@@ -115,11 +117,15 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
         raise UnknownVersion(text, path=path)
     missing = set(schema.partition_keys + schema.primary_keys) - set(schema.field_names)
     if missing:
-        raise CorruptMetadata(f"{path} names keys that are not columns: {sorted(missing)}.", path=path)
+        raise CorruptMetadata(
+            f"{path} names keys that are not columns: {sorted(missing)}.", path=path
+        )
     return schema
 
 
-def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
+def reassign_ids(
+    fields: tuple[DataField, ...], first: int = 0
+) -> tuple[tuple[DataField, ...], int]:
     """The same columns with ids as Java numbers them, and the highest id. A column's id comes first, then those inside
     its type, depth first; in a ROW, a member's type comes before the member itself (format.md §2.3)."""
     ids = count(first)
@@ -132,4 +138,6 @@ def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[D
         element = renumber(type_.element) if type_.element else None
         return replace(type_, key=key, element=element) if type_.is_nested else type_
 
-    return tuple([replace(one, id=next(ids), type=renumber(one.type)) for one in fields]), next(ids) - 1
+    return tuple([replace(one, id=next(ids), type=renumber(one.type)) for one in fields]), next(
+        ids
+    ) - 1

@@ -73,7 +73,9 @@ class Snapshot:
             (self.delta_manifest_list, self.delta_manifest_list_size),
         )
         changelog = self.changelog_manifest_list
-        return lists if changelog is None else (*lists, (changelog, self.changelog_manifest_list_size))
+        return (
+            lists if changelog is None else (*lists, (changelog, self.changelog_manifest_list_size))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,13 @@ _TYPES: Final[dict[Any, type]] = {
     Mapping[str, str]: dict,
 }
 _FIELDS: Final = tuple(_form(one) for one in fields(Snapshot))
-_NAMES: Final = ("base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics")
+_NAMES: Final = (
+    "base_manifest_list",
+    "delta_manifest_list",
+    "changelog_manifest_list",
+    "index_manifest",
+    "statistics",
+)
 _KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 
@@ -153,7 +161,9 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
-    values["properties"] = MappingProxyType({str(k): str(v) for k, v in values.get("properties", {}).items()})
+    values["properties"] = MappingProxyType(
+        {str(k): str(v) for k, v in values.get("properties", {}).items()}
+    )
     return Snapshot(**values)
 
 
@@ -181,13 +191,21 @@ class Marks:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "Marks":
         """The marks among the properties of a snapshot."""
-        return cls(**{one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-")) for one in fields(cls)})
+        return cls(
+            **{
+                one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-"))
+                for one in fields(cls)
+            }
+        )
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
     """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies the
     properties of the snapshot before, and those describe another commit (semantics.md R1.5)."""
-    merged = snapshot.commit_kind is CommitKind.COMPACT and snapshot.commit_identifier == BATCH_IDENTIFIER
+    merged = (
+        snapshot.commit_kind is CommitKind.COMPACT
+        and snapshot.commit_identifier == BATCH_IDENTIFIER
+    )
     return {} if merged else snapshot.properties
 
 

@@ -28,12 +28,19 @@ def row_order(types: Sequence[DataType]) -> RowOrder:
     function raises `FormatError` for bytes that are not such a row."""
     for one in types:
         if one.is_nested:
-            raise UnsupportedFeature(f"Rows of {one} have no order, so they cannot be keys.", type=str(one))
+            raise UnsupportedFeature(
+                f"Rows of {one} have no order, so they cannot be keys.", type=str(one)
+            )
     number = FIXED[types[0].root] if len(types) == 1 and types[0].root in _WHOLE else None
 
     def order(row: bytes) -> Any:
         # The header's second byte has the null bit of the first column.
-        if number is not None and row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8 and not row[5] & 1:
+        if (
+            number is not None
+            and row[:4] == _ROW_OF_ONE
+            and len(row) == _NUMBER_AT + 8
+            and not row[5] & 1
+        ):
             return ((True, number.unpack_from(row, _NUMBER_AT)[0]),)
         return tuple(map(value_order, types, deserialize(types, row)))
 
@@ -48,7 +55,12 @@ def value_order(type_: DataType, value: Any) -> Any:
         return (True, value.encode())
     if type_.is_float:
         is_nan = math.isnan(value)
-        return (True, is_nan, 0.0 if is_nan else value, math.copysign(1.0, value) if not is_nan else 1.0)
+        return (
+            True,
+            is_nan,
+            0.0 if is_nan else value,
+            math.copysign(1.0, value) if not is_nan else 1.0,
+        )
     return (True, value)
 
 
@@ -132,8 +144,13 @@ def encode_stats(
 
 
 def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> SimpleStats:
-    low, high = serialize(types, [one.min for one in stats]), serialize(types, [one.max for one in stats])
-    return SimpleStats(min_values=low, max_values=high, null_counts=tuple(one.null_count for one in stats))
+    low, high = (
+        serialize(types, [one.min for one in stats]),
+        serialize(types, [one.max for one in stats]),
+    )
+    return SimpleStats(
+        min_values=low, max_values=high, null_counts=tuple(one.null_count for one in stats)
+    )
 
 
 def decode_stats(
@@ -146,11 +163,16 @@ def decode_stats(
         by_name = {one.name: one for one in fields}
         unknown = [name for name in columns if name not in by_name]
         if unknown:
-            raise FormatError(f"Statistics name columns that the schema lacks: {', '.join(unknown)}.")
+            raise FormatError(
+                f"Statistics name columns that the schema lacks: {', '.join(unknown)}."
+            )
         covered = [by_name[name] for name in columns]
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
-    return {one.name: found for one, found in zip(covered, _known([one.type for one in covered], stats), strict=True)}
+    return {
+        one.name: found
+        for one, found in zip(covered, _known([one.type for one in covered], stats), strict=True)
+    }
 
 
 def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
@@ -169,7 +191,9 @@ def schema_of_statistics(data: bytes, path: str) -> int:
 
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
     """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises `FormatError`."""
-    rows = [(deserialize_partition(types, one), count) for one, count in Counter(partitions).items()]
+    rows = [
+        (deserialize_partition(types, one), count) for one, count in Counter(partitions).items()
+    ]
     columns = []
     for i, type_ in enumerate(types):
         values = [row[i] for row, _ in rows if row[i] is not None]
@@ -193,4 +217,6 @@ def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:
         return True
-    return bool(value_order(type_, stats.min) <= value_order(type_, value) <= value_order(type_, stats.max))
+    return bool(
+        value_order(type_, stats.min) <= value_order(type_, value) <= value_order(type_, stats.max)
+    )

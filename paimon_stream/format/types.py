@@ -25,11 +25,20 @@ TypeRoot = Enum(
 """The kinds of types; the name is the keyword of the canonical text."""
 
 PLAIN: Final = {
-    TypeRoot.BOOLEAN: pa.bool_(), TypeRoot.TINYINT: pa.int8(), TypeRoot.SMALLINT: pa.int16(), TypeRoot.INT: pa.int32(),
-    TypeRoot.BIGINT: pa.int64(), TypeRoot.FLOAT: pa.float32(), TypeRoot.DOUBLE: pa.float64(),
-    TypeRoot.CHAR: pa.string(), TypeRoot.VARCHAR: pa.string(), TypeRoot.BINARY: pa.binary(),
-    TypeRoot.VARBINARY: pa.binary(), TypeRoot.DATE: pa.date32(), TypeRoot.TIME: pa.time32("ms"),
-}  # fmt: skip
+    TypeRoot.BOOLEAN: pa.bool_(),
+    TypeRoot.TINYINT: pa.int8(),
+    TypeRoot.SMALLINT: pa.int16(),
+    TypeRoot.INT: pa.int32(),
+    TypeRoot.BIGINT: pa.int64(),
+    TypeRoot.FLOAT: pa.float32(),
+    TypeRoot.DOUBLE: pa.float64(),
+    TypeRoot.CHAR: pa.string(),
+    TypeRoot.VARCHAR: pa.string(),
+    TypeRoot.BINARY: pa.binary(),
+    TypeRoot.VARBINARY: pa.binary(),
+    TypeRoot.DATE: pa.date32(),
+    TypeRoot.TIME: pa.time32("ms"),
+}
 """The Arrow types of the types that have one, whatever their precision."""
 
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
@@ -161,9 +170,13 @@ without it, a type of a few kilobytes would exhaust the stack."""
 
 _SHORT: Final = 40
 _ALIASES: Final = {
-    "INTEGER": "INT", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "STRING": "VARCHAR", "BYTES": "VARBINARY",
+    "INTEGER": "INT",
+    "NUMERIC": "DECIMAL",
+    "DEC": "DECIMAL",
+    "STRING": "VARCHAR",
+    "BYTES": "VARBINARY",
     "DOUBLE PRECISION": "DOUBLE",
-}  # fmt: skip
+}
 _DEFAULT_PRECISION: Final = {
     **dict.fromkeys(_WITH_LENGTH, 1),
     TypeRoot.DECIMAL: 10,
@@ -225,7 +238,9 @@ def _check_depth(depth: int) -> None:
 _NOT_NULL: Final = r"(?:\s*(NOT\s+)?NULL\b)?"
 _NUMBERS: Final = r"(?:\s*\(\s*([0-9]{1,10})\s*(?:,\s*([0-9]{1,10})\s*)?\))?"
 _ZONE: Final = r"(?:\s*(WITH\s+LOCAL|WITHOUT)\s+TIME\s+ZONE\b)?"
-_ATOMIC: Final = re.compile(rf"\s*(DOUBLE\s+PRECISION\b|[^\s<>(),`]+){_NUMBERS}{_ZONE}{_NOT_NULL}", re.IGNORECASE)
+_ATOMIC: Final = re.compile(
+    rf"\s*(DOUBLE\s+PRECISION\b|[^\s<>(),`]+){_NUMBERS}{_ZONE}{_NOT_NULL}", re.IGNORECASE
+)
 _OPENED: Final = re.compile(r"\s*(ARRAY|MAP|MULTISET|ROW)\s*<", re.IGNORECASE)
 _CLOSED: Final = re.compile(rf"\s*>{_NOT_NULL}", re.IGNORECASE)
 _COMMA: Final = re.compile(r"\s*,")
@@ -251,12 +266,19 @@ class _SqlType:
         if opened := self._next(_OPENED):
             return self._nested(TypeRoot[opened[1].upper()], depth + 1)
         keyword, precision, scale, zone, never = self._expect(_ATOMIC).groups()
-        keyword, numbers = " ".join(keyword.upper().split()), [int(one) for one in (precision, scale) if one]
+        keyword, numbers = (
+            " ".join(keyword.upper().split()),
+            [int(one) for one in (precision, scale) if one],
+        )
         if max(numbers, default=0) > MAX_LENGTH:
             raise self._wrong()
-        return self._atomic(keyword, numbers, zone is not None and zone.upper() != "WITHOUT", never is None)
+        return self._atomic(
+            keyword, numbers, zone is not None and zone.upper() != "WITHOUT", never is None
+        )
 
-    def _atomic(self, keyword: str, numbers: list[int], is_local: bool, nullable: bool) -> "DataType":
+    def _atomic(
+        self, keyword: str, numbers: list[int], is_local: bool, nullable: bool
+    ) -> "DataType":
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
         name = _ALIASES.get(keyword, keyword)
@@ -270,11 +292,20 @@ class _SqlType:
             precision = MAX_LENGTH
         elif numbers:
             precision = numbers[0]
-        made = DataType(root=root, nullable=nullable, precision=precision, scale=numbers[1] if len(numbers) > 1 else 0)
-        if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
+        made = DataType(
+            root=root,
+            nullable=nullable,
+            precision=precision,
+            scale=numbers[1] if len(numbers) > 1 else 0,
+        )
+        if root is TypeRoot.DECIMAL and not (
+            1 <= made.precision <= 38 and made.scale <= made.precision
+        ):
             raise CorruptMetadata(f"Not a decimal type: {self._text!r:.200}.")
         if root in _WITH_PRECISION and made.precision > 9:
-            raise CorruptMetadata(f"A precision is 0 to 9, not {made.precision}: {self._text!r:.200}.")
+            raise CorruptMetadata(
+                f"A precision is 0 to 9, not {made.precision}: {self._text!r:.200}."
+            )
         return made
 
     def _nested(self, root: TypeRoot, depth: int) -> "DataType":
@@ -282,14 +313,22 @@ class _SqlType:
         fields: list[DataField] = []
         if root is TypeRoot.ROW:
             while not fields or self._next(_COMMA):
-                fields.append(DataField(id=len(fields), name=self._expect(_NAME)[1].strip("`"), type=self._type(depth)))
+                fields.append(
+                    DataField(
+                        id=len(fields),
+                        name=self._expect(_NAME)[1].strip("`"),
+                        type=self._type(depth),
+                    )
+                )
         else:
             if root is TypeRoot.MAP:
                 key = self._type(depth)
                 self._expect(_COMMA)
             element = self._type(depth)
         never = self._expect(_CLOSED)[1]
-        return DataType(root=root, nullable=never is None, key=key, element=element, fields=tuple(fields))
+        return DataType(
+            root=root, nullable=never is None, key=key, element=element, fields=tuple(fields)
+        )
 
     def _next(self, part: re.Pattern[str]) -> re.Match[str] | None:
         """The part if it comes next. It is skipped then."""
@@ -312,7 +351,9 @@ def _arrow_field(name: str, type_: "DataType") -> pa.Field:
     return pa.field(name, arrow_type(type_), nullable=type_.nullable)
 
 
-def arrow_type(type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field) -> pa.DataType:
+def arrow_type(
+    type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field
+) -> pa.DataType:
     """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields inside it."""
     match type_.root:
         case TypeRoot.DECIMAL:

@@ -14,7 +14,12 @@ from paimon_stream import options as opt
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
-from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due, write_consumer
+from paimon_stream.maintenance.expire import (
+    ExpireReport,
+    expire_snapshots,
+    expiry_is_due,
+    write_consumer,
+)
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
@@ -31,7 +36,9 @@ _LOG = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
-_OF_COMMITS: Final = 16  # In an object store, an expiry begins after one of 16 commits after which one may be due.
+_OF_COMMITS: Final = (
+    16  # In an object store, an expiry begins after one of 16 commits after which one may be due.
+)
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -68,22 +75,26 @@ class AfterCommit:
         if is_served(table.storage):
             if self._waiting_for is None:
                 self._waiting_for = table.location
-                text = (
-                    "%s is of a REST catalog: its server or another engine expires snapshots and partitions, and tags."
-                )
+                text = "%s is of a REST catalog: its server or another engine expires snapshots and partitions, and tags."
                 _LOG.info(text, table.location)
             return
-        if table.options.value(opt.WRITE_ONLY) or (self._worker is not None and self._worker.is_alive()):
+        if table.options.value(opt.WRITE_ONLY) or (
+            self._worker is not None and self._worker.is_alive()
+        ):
             return  # other jobs do it, or the work after an earlier batch goes on
         last, latest = self._last, None if made is None else made.id
         tags = self._tags_are_due(table, last)
         partitions = False
         try:
-            partitions, self._dropped = is_time(table.options, self.runtime, self._dropped, batch=self.batch)
+            partitions, self._dropped = is_time(
+                table.options, self.runtime, self._dropped, batch=self.batch
+            )
         except PaimonStreamError as why:  # the rest is done all the same
             self._failed(table, why)
         oldest = self._oldest  # as far as is known without a look
-        snapshots = oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
+        snapshots = (
+            oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
+        )
         waits = tally_of(table.storage) is None or table.options.is_set(opt.SNAPSHOT_EXPIRE_MODE)
         if waits:
             snapshots = snapshots and self._may_begin(table, latest)
@@ -131,7 +142,10 @@ class AfterCommit:
         for pin in pins:
             if pin.path != self._waiting_for:
                 self._waiting_for = pin.path
-                _LOG.warning("%s", under_way(table.storage, [pin], "nothing expires after commits until it ends"))
+                _LOG.warning(
+                    "%s",
+                    under_way(table.storage, [pin], "nothing expires after commits until it ends"),
+                )
         return bool(pins)
 
     def _snapshots(self, table: Table) -> SnapshotStore:
@@ -141,7 +155,13 @@ class AfterCommit:
         return self._store[1]
 
     def _work(
-        self, table: Table, last: Snapshot | None, tags: bool, partitions: bool, snapshots: bool, *latest: int | None
+        self,
+        table: Table,
+        last: Snapshot | None,
+        tags: bool,
+        partitions: bool,
+        snapshots: bool,
+        *latest: int | None,
     ) -> None:
         """Creates tags, and expires tags, partitions and snapshots. With `latest`, tags and snapshots expire only after
         a look whether that may begin."""
@@ -174,8 +194,18 @@ class AfterCommit:
         report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
         self._notify(report)
         if report.snapshots:
-            text, files = "%s: expired snapshots %d to %d, %d files, in %.0f ms.", sum(report.files.values())
-            _LOG.info(text, table.location, report.snapshots[0], report.snapshots[-1], files, report.millis)
+            text, files = (
+                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
+                sum(report.files.values()),
+            )
+            _LOG.info(
+                text,
+                table.location,
+                report.snapshots[0],
+                report.snapshots[-1],
+                files,
+                report.millis,
+            )
 
     def _notify(self, report: ExpireReport | None) -> None:
         if self.on_expiry is not None:

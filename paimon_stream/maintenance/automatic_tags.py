@@ -20,8 +20,16 @@ from paimon_stream.table.table import Table
 
 _LOOKS: Final = 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_DAY: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
-_HOUR: Final = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
+_DAY: Final = {
+    "with_dashes": "%Y-%m-%d",
+    "without_dashes": "%Y%m%d",
+    "without_dashes_and_spaces": "%Y%m%d",
+}
+_HOUR: Final = {
+    "with_dashes": "%Y-%m-%d %H",
+    "without_dashes": "%Y%m%d %H",
+    "without_dashes_and_spaces": "%Y%m%d%H",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,9 @@ def create_automatic_tags(
         others are due. `created` gets those that were made until then."""
         for name, snapshot in wanted:
             if name in tags:  # of a batch
-                ManifestStore(table.storage).base_and_delta(snapshot)  # the older tag stays if this one cannot be made
+                ManifestStore(table.storage).base_and_delta(
+                    snapshot
+                )  # the older tag stays if this one cannot be made
                 delete_tag(table, name, runtime=runtime)
             try:
                 create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
@@ -68,7 +78,11 @@ def create_automatic_tags(
 
     for _ in range(_LOOKS):
         tags = {} if names.mode == "none" else read_tags(table.storage)
-        due = [(name, one) for name, one in names.due(snapshots, tags) if names.is_wanted(tags.get(name), one)]
+        due = [
+            (name, one)
+            for name, one in names.due(snapshots, tags)
+            if names.is_wanted(tags.get(name), one)
+        ]
         counted = [(one.id, name) for name, one in tags.items() if names.counts(name)]
         counted = sorted({*counted, *((one.id, name) for name, one in due)})
         over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
@@ -84,7 +98,11 @@ def create_automatic_tags(
     at = names.due_at({**tags, **dict(wanted)})
     following = None if at is None else at.replace(tzinfo=None).isoformat()
     return AutomaticTagsReport(
-        location=table.location, dry_run=dry_run, created=created, deleted=deleted, next_time=following
+        location=table.location,
+        dry_run=dry_run,
+        created=created,
+        deleted=deleted,
+        next_time=following,
     )
 
 
@@ -104,9 +122,16 @@ class TagNames:
     @classmethod
     def of(cls, options: opt.Options) -> "TagNames":
         """Raises `InvalidOption`."""
-        mode, period = options.value(opt.TAG_AUTOMATIC_CREATION), options.value(opt.TAG_CREATION_PERIOD)
+        mode, period = (
+            options.value(opt.TAG_AUTOMATIC_CREATION),
+            options.value(opt.TAG_CREATION_PERIOD),
+        )
         style = options.value(opt.TAG_PERIOD_FORMATTER)
-        text = _DAY[style] if period == "daily" else _HOUR["with_dashes" if period == "two-hours" else style]
+        text = (
+            _DAY[style]
+            if period == "daily"
+            else _HOUR["with_dashes" if period == "two-hours" else style]
+        )
         zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
         return cls(
             mode=mode,
@@ -116,7 +141,9 @@ class TagNames:
             zone=options.value(zone) if options.is_set(zone) or zone.default else None,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
             batch=options.value(opt.TAG_BATCH_NAME) if options.is_set(opt.TAG_BATCH_NAME) else None,
-            most=options.value(opt.TAG_NUM_RETAINED_MAX) if options.is_set(opt.TAG_NUM_RETAINED_MAX) else 0,
+            most=options.value(opt.TAG_NUM_RETAINED_MAX)
+            if options.is_set(opt.TAG_NUM_RETAINED_MAX)
+            else 0,
         )
 
     def counts(self, name: str) -> bool:
@@ -142,7 +169,9 @@ class TagNames:
         try:
             if millis is None or millis < 0:
                 return None
-            return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(tzinfo=dt.timezone.utc)
+            return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(
+                tzinfo=dt.timezone.utc
+            )
         except (ValueError, OverflowError, OSError):
             return None  # beyond the year 9999: the watermark of a source that has ended
 
@@ -153,7 +182,9 @@ class TagNames:
 
     def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
         """The id and the time of the last automatic tag, which is that of the newest snapshot."""
-        times = ((one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None)
+        times = (
+            (one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None
+        )
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
@@ -162,7 +193,9 @@ class TagNames:
         except OverflowError:  # somebody's tag 9999-12-31
             return dt.datetime.max.replace(tzinfo=dt.timezone.utc)
 
-    def due(self, snapshots: SnapshotStore, tags: Mapping[str, Snapshot]) -> Iterator[tuple[str, Snapshot]]:
+    def due(
+        self, snapshots: SnapshotStore, tags: Mapping[str, Snapshot]
+    ) -> Iterator[tuple[str, Snapshot]]:
         """The tags that are due, each with its snapshot, given those that exist."""
         if self.mode == "batch":
             yield from self._of_batch(snapshots)

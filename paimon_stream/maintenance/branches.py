@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, cast
 
-from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, IncompatibleSchema, NotFound
+from paimon_stream.errors import (
+    AlreadyExists,
+    CommitContended,
+    CorruptMetadata,
+    IncompatibleSchema,
+    NotFound,
+)
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
@@ -17,7 +23,14 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
-from paimon_stream.table.layout import LATEST_HINT, SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path, snapshot_path, tag_path
+from paimon_stream.table.layout import (
+    LATEST_HINT,
+    SCHEMA_FOLDER,
+    SNAPSHOT_FOLDER,
+    schema_path,
+    snapshot_path,
+    tag_path,
+)
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 from paimon_stream.table.snapshots import SnapshotStore
@@ -40,11 +53,20 @@ class BranchReport(Report):
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
     """The finished branches but main by name, with their newest snapshots. Raises `CorruptMetadata`, `StorageError`."""
-    found = [of_branch.BranchStorage(of_branch.whole_of(storage), name) for name in of_branch.branch_names(storage)]
-    return {one.branch: SnapshotStore(cast(Storage, one)).latest() for one in found if not one.is_noted()}
+    found = [
+        of_branch.BranchStorage(of_branch.whole_of(storage), name)
+        for name in of_branch.branch_names(storage)
+    ]
+    return {
+        one.branch: SnapshotStore(cast(Storage, one)).latest()
+        for one in found
+        if not one.is_noted()
+    }
 
 
-def create_branch(table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None) -> BranchReport:
+def create_branch(
+    table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None
+) -> BranchReport:
     """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
     used = table.storage
     of_branch.check_is_main(used, WHERE)
@@ -62,7 +84,9 @@ def create_branch(table: Table, name: str, tag: str | None = None, *, runtime: R
             raise _no_tag(used, tag)
         branch.write(tag_path(tag), used.read(tag_path(tag)))
     used.delete(of_branch.branch_note(name))
-    return BranchReport(location=used.location, branch=name, snapshot=None if kept is None else kept.id)
+    return BranchReport(
+        location=used.location, branch=name, snapshot=None if kept is None else kept.id
+    )
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
@@ -75,8 +99,12 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
         return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
     if found:
         used.write(of_branch.branch_note(name), _DELETED)
-        used.delete(of_branch.branch_folder(name) + LATEST_HINT)  # it never names a snapshot that is gone
-        delete_below(used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
+        used.delete(
+            of_branch.branch_folder(name) + LATEST_HINT
+        )  # it never names a snapshot that is gone
+        delete_below(
+            used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
+        )
     used.delete(of_branch.branch_note(name))
     return BranchReport(location=used.location, branch=name, found=found)
 
@@ -101,7 +129,10 @@ def _no_tag(storage: Storage, tag: str) -> NotFound:
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. A creation that was interrupted may go on."""
-    path, content = of_branch.branch_note(name), b"create" if tag is None else f"create from {tag}".encode()
+    path, content = (
+        of_branch.branch_note(name),
+        b"create" if tag is None else f"create from {tag}".encode(),
+    )
     if name not in of_branch.branch_names(storage) or storage.exists(path):
         if storage.put_if_absent(path, content) is PutResult.EXISTS:
             if storage.read(path) == content:
@@ -133,7 +164,12 @@ class ForwardReport(Report):
 
 
 def fast_forward(
-    table: Table, name: str, *, dry_run: bool = False, take_over: bool = False, runtime: Runtime | None = None
+    table: Table,
+    name: str,
+    *,
+    dry_run: bool = False,
+    take_over: bool = False,
+    runtime: Runtime | None = None,
 ) -> ForwardReport:
     """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same errors."""
     used = table.storage
@@ -162,7 +198,9 @@ def fast_forward(
 class _Forward:
     """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a gap."""
 
-    def __init__(self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None) -> None:
+    def __init__(
+        self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None
+    ) -> None:
         self.main, self.branch = main, cast(Storage, branch)
         self.ours, self.theirs = SnapshotStore(main, runtime), SnapshotStore(self.branch, runtime)
         if branch.is_noted() or branch.branch not in of_branch.branch_names(main):
@@ -188,7 +226,11 @@ class _Forward:
         not what the target was built on, so no expiry may conclude anything from them later."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
         nonce = target.snapshot.nonce
-        foreign = [one for one in read_pins(self.main) if one.snapshot is None or one.snapshot.nonce != nonce]
+        foreign = [
+            one
+            for one in read_pins(self.main)
+            if one.snapshot is None or one.snapshot.nonce != nonce
+        ]
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
         same, mine, _ = self._schemas()
@@ -214,7 +256,9 @@ class _Forward:
                 self.main.write(path, self.branch.read(path))
                 self._require(path)
         except NotFound as gone:
-            raise self._contended(f"the branch lost a snapshot or tag meanwhile ({gone.message})") from None
+            raise self._contended(
+                f"the branch lost a snapshot or tag meanwhile ({gone.message})"
+            ) from None
         self.main.write_hint(LATEST_HINT, str(self.ids[-1]).encode())
 
     def _require(self, path: str) -> None:
@@ -227,7 +271,9 @@ class _Forward:
         """How many schemas both have in common from the first on, and the ids of main's and of the branch's."""
         mine, theirs = SchemaStore(self.main).ids(), SchemaStore(self.branch).ids()
         both = zip(mine, theirs, strict=False)
-        alike = (self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both)
+        alike = (
+            self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both
+        )
         return sum(1 for _ in takewhile(bool, alike)), mine, theirs
 
     def _copy_schemas(self) -> None:

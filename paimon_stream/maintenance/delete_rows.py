@@ -24,7 +24,13 @@ from paimon_stream.commit.vectors import DataFile, VectorChanges
 from paimon_stream.errors import DeletedFiles, InvalidData, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    VERSION_MARK,
+    CommitKind,
+    Snapshot,
+    SnapshotRef,
+)
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import deleted_rows, read_batches
@@ -69,7 +75,9 @@ def delete_rows(
         plans += 1
         plan = _Plan.of(load(), where, progress)
         place, files = plan.table.location, len(plan.marked)
-        report = DeleteReport(table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read)
+        report = DeleteReport(
+            table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
+        )
         if dry_run or not plan.marked:
             return report
         try:
@@ -88,7 +96,9 @@ def _check(table: Table) -> None:
     if not table.options.value(DELETION_VECTORS):
         cure = f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true."
         text = f"has no deletion vectors, and this release does not rewrite files to delete rows. {cure}"
-        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(table.location, subject=True)
+        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(
+            table.location, subject=True
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +124,9 @@ class _Plan:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
                 found = pool.map(partial(_found, scan, predicate), scan.files)
-                for one, rows, old in zip(scan.files, found, deleted_rows(scan, scan.files), strict=True):
+                for one, rows, old in zip(
+                    scan.files, found, deleted_rows(scan, scan.files), strict=True
+                ):
                     new = np.setdiff1d(rows, old, assume_unique=True)
                     if len(new):
                         marked[one.partition, one.bucket, one.file.file_name] = new
@@ -130,7 +142,9 @@ def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
     """The positions of the rows in the file that fulfil the condition, deleted or not."""
     found, rows = [np.empty(0, np.int64)], 0
     try:
-        for batch in read_batches(replace(scan, columns=predicate.columns, files=(file,), vectors={})):
+        for batch in read_batches(
+            replace(scan, columns=predicate.columns, files=(file,), vectors={})
+        ):
             found.append(predicate.positions(batch) + rows)
             rows += batch.num_rows
     except pa.ArrowException as why:
@@ -153,19 +167,37 @@ class _DeleteSource:
         `CorruptMetadata`, `StorageError`."""
         table, marked = self._plan.table, self._plan.marked
         touched, types = {partition for partition, _, _ in marked}, table.partition_types
-        files = live_files(ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched))
+        files = live_files(
+            ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched)
+        )
         live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
         if gone := marked.keys() - live.keys():
             cure = "Nothing was deleted. Delete again later."
             what = f"{len(gone)} of the {len(marked)} data files whose rows were to be deleted"
             text = f"others have replaced {what}, each time that they were looked for. {cure}"
-            raise DeletedFiles(text, files=tuple(sorted(name for *_, name in gone))).of_table(table.location)
+            raise DeletedFiles(text, files=tuple(sorted(name for *_, name in gone))).of_table(
+                table.location
+            )
         index = VectorIndex.of(table, base.snapshot)
         vectors = index.vectors({name for *_, name in marked})
-        scan = Scan(table=table, schema=table.schema, columns=(), snapshot=base.snapshot, files=(), vectors=vectors)
+        scan = Scan(
+            table=table,
+            schema=table.schema,
+            columns=(),
+            snapshot=base.snapshot,
+            files=(),
+            vectors=vectors,
+        )
         before = deleted_rows(scan, map(live.__getitem__, marked))
-        whole = {one: np.union1d(new, old) for (one, new), old in zip(marked.items(), before, strict=True)}
-        named = {(one.partition, one.bucket, of.data_file) for one in index.entries for of in one.file.deletions or ()}
+        whole = {
+            one: np.union1d(new, old)
+            for (one, new), old in zip(marked.items(), before, strict=True)
+        }
+        named = {
+            (one.partition, one.bucket, of.data_file)
+            for one in index.entries
+            for of in one.file.deletions or ()
+        }
         stale = {one for one in named if one[0] in touched} - live.keys()
         return Changes(index=self.vectors.at(index.entries, stale, whole))
 

@@ -12,7 +12,13 @@ from functools import partial
 from typing import Final
 
 from paimon_stream import options as opt
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
+from paimon_stream.errors import (
+    CorruptMetadata,
+    InvalidOption,
+    NotFound,
+    UnknownVersion,
+    UnsupportedFeature,
+)
 from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
@@ -101,8 +107,12 @@ class Retention:
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
 
-def _given(value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str) -> int:
-    return options.value(option) if value is None else opt.Arguments(table).whole(name, value, least=1)
+def _given(
+    value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str
+) -> int:
+    return (
+        options.value(option) if value is None else opt.Arguments(table).whole(name, value, least=1)
+    )
 
 
 def expire_snapshots(
@@ -187,7 +197,9 @@ def expire_snapshots(
     )
 
 
-def expiry_is_due(table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None) -> bool:
+def expiry_is_due(
+    table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
+) -> bool:
     """Whether the table's options let any snapshot expire now; consumers and streams may still prevent it. If the
     caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read. Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
@@ -197,7 +209,9 @@ def expiry_is_due(table: Table, store: SnapshotStore, runtime: Runtime, oldest: 
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
-def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot) -> tuple[int, ...]:
+def _expire_changelogs(
+    table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot
+) -> tuple[int, ...]:
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest one stays, as in
     Java. Consumers always hold them back."""
     store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
@@ -206,7 +220,9 @@ def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: 
         return ()
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
     most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
-    end = _end(options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id)
+    end = _end(
+        options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id
+    )
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
@@ -216,7 +232,13 @@ def _expire_changelogs(table: Table, cleaner: Cleaner, now_millis: int, newest: 
     return tuple(gone)
 
 
-def _end(options: opt.Options, snapshots: SnapshotStore, retention: Retention, ids: Sequence[int], latest: int) -> int:
+def _end(
+    options: opt.Options,
+    snapshots: SnapshotStore,
+    retention: Retention,
+    ids: Sequence[int],
+    latest: int,
+) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
@@ -234,7 +256,9 @@ def _end(options: opt.Options, snapshots: SnapshotStore, retention: Retention, i
     return max(end, earliest)
 
 
-def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_of_user: int | None) -> int:
+def _least_of_streams(
+    storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
+) -> int:
     """The first id of the last snapshots of streams that were active within a day. Each is, or follows, the one that
     the stream's journal names: that of the batch before its newest, or the one on which the newest was judged."""
     least = [2**63 - 1 if last_of_user is None else last_of_user]
@@ -279,7 +303,11 @@ def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
     earliest, hint = None, f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
         before, earliest = earliest, next(iter(snapshots.ids()), None)
-        if earliest is None or earliest == before or not (moved or not snapshots.storage.exists(hint)):
+        if (
+            earliest is None
+            or earliest == before
+            or not (moved or not snapshots.storage.exists(hint))
+        ):
             break
         snapshots.storage.write(hint, str(earliest).encode())
     return earliest

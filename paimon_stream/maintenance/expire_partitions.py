@@ -17,7 +17,13 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.names import value_text
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.options import OF_PARTITIONS, PARTITION_AT_END, PARTITION_INTERVAL, STRICT_MODE, Options
+from paimon_stream.options import (
+    OF_PARTITIONS,
+    PARTITION_AT_END,
+    PARTITION_INTERVAL,
+    STRICT_MODE,
+    Options,
+)
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.read_ahead import in_groups
@@ -34,7 +40,14 @@ _DEFAULT: Final = re.compile(
     "(?P<u>[0-9]{1,10})-(?P<M>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
     r"(?: (?P<H>[0-9]{1,2}):(?P<m>[0-9]{1,2}):(?P<s>[0-9]{1,2})(?:\.(?P<S>[0-9]{1,9}))?)?"
 )
-_BOUNDS: Final = {"y": (1, 10**9), "M": (1, 12), "d": (1, 31), "H": (0, 24), "m": (0, 59), "s": (0, 59)}
+_BOUNDS: Final = {
+    "y": (1, 10**9),
+    "M": (1, 12),
+    "d": (1, 31),
+    "H": (0, 24),
+    "m": (0, 59),
+    "s": (0, 59),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +63,23 @@ class PartitionExpiryReport(Report):
     dry_run: bool
 
 
-def is_time(options: Options, runtime: Runtime, last: int | None, *, batch: bool) -> tuple[bool, int | None]:
+def is_time(
+    options: Options, runtime: Runtime, last: int | None, *, batch: bool
+) -> tuple[bool, int | None]:
     """Whether partitions expire after this commit, perhaps of a batch write, and when they last did (milliseconds). A
     run's first time is earlier by a random part of the interval, so that runs do not all expire together."""
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
         return False, last
     now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
     last = now - runtime.rng.below(interval or 1) if last is None else last
-    return interval == 0 or now > last + interval or (batch and options.value(PARTITION_AT_END)), last
+    return interval == 0 or now > last + interval or (
+        batch and options.value(PARTITION_AT_END)
+    ), last
 
 
-def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> PartitionExpiryReport:
+def expire_partitions(
+    table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
+) -> PartitionExpiryReport:
     """Expires partitions, as `PaimonTable.expire_partitions` says. Raises the same errors."""
     options, commit = table.options, TableCommit(table, "", runtime=runtime)
     if not (table.partition_types and options.is_set(_TIME)):
@@ -71,13 +90,22 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     manifests, latest = ManifestStore(table.storage), SnapshotStore(table.storage, runtime).latest()
     base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
-    newest, by_files = _newest_files(table, manifests, base), options.value(_STRATEGY) == "update-time"
-    old = [row for row, at in newest.items() if at < cutoff] if by_files else _before(table, newest, cutoff)
+    newest, by_files = (
+        _newest_files(table, manifests, base),
+        options.value(_STRATEGY) == "update-time",
+    )
+    old = (
+        [row for row, at in newest.items() if at < cutoff]
+        if by_files
+        else _before(table, newest, cutoff)
+    )
     null = table.layout.default_name
 
     def name(row: bytes) -> bytes:
         """Java sorts texts by their UTF-16."""
-        return ",".join(null if one is None else one for one in _texts(table, row)).encode("utf-16-be", "surrogatepass")
+        return ",".join(null if one is None else one for one in _texts(table, row)).encode(
+            "utf-16-be", "surrogatepass"
+        )
 
     old.sort(key=name)
     del old[options.value(_MOST) :]
@@ -85,7 +113,9 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
     gone, snapshots = list[ManifestEntry](), list[int | None]()
     for rows in in_groups(old, size if size > 0 else len(old) + 1):
         cleared = PartitionFilter(table.partition_types, rows=rows)
-        source = OverwriteSource(table, manifests, cleared, Changes(), cutoff if by_files else _NEVER)
+        source = OverwriteSource(
+            table, manifests, cleared, Changes(), cutoff if by_files else _NEVER
+        )
         if dry_run:
             source.at(base)
         else:
@@ -93,9 +123,17 @@ def expire_partitions(table: Table, *, dry_run: bool = False, runtime: Runtime |
         gone += source.gone
     dropped = {entry.partition for entry in gone}
     named = tuple(partition_by_column(table.layout, row) for row in old if row in dropped)
-    rows_gone, made = sum(entry.file.row_count for entry in gone), tuple(one for one in snapshots if one is not None)
+    rows_gone, made = (
+        sum(entry.file.row_count for entry in gone),
+        tuple(one for one in snapshots if one is not None),
+    )
     return PartitionExpiryReport(
-        location=table.location, partitions=named, files=len(gone), rows=rows_gone, snapshots=made, dry_run=dry_run
+        location=table.location,
+        partitions=named,
+        files=len(gone),
+        rows=rows_gone,
+        snapshots=made,
+        dry_run=dry_run,
     )
 
 
@@ -103,7 +141,9 @@ def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[by
     """The partitions with files, each with the newest creation time that the manifests have."""
     files, newest = Counter[bytes](), dict[bytes, int]()
     for one in (entry for meta in base.metas for entry in manifests.read(meta)):
-        files[one.partition] += (one.bucket >= table.least_bucket) * (1 if one.kind is FileKind.ADD else -1)
+        files[one.partition] += (one.bucket >= table.least_bucket) * (
+            1 if one.kind is FileKind.ADD else -1
+        )
         newest[one.partition] = max(newest.get(one.partition, 0), one.file.creation_time or _NEVER)
     return {row: millis for row, millis in newest.items() if files[row] > 0}
 
@@ -137,7 +177,11 @@ def nanos_of(text: str, options: Options) -> int | None:
     for a text that names no time, as one whose year has a sign. Raises `InvalidOption`."""
     strict = options.is_set(_FORM)
     match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
-    found = {k: int(v.ljust(9, "0") if k == "S" else v) for k, v in (match.groupdict() if match else {}).items() if v}
+    found = {
+        k: int(v.ljust(9, "0") if k == "S" else v)
+        for k, v in (match.groupdict() if match else {}).items()
+        if v
+    }
     year = 2000 + found["Y"] if "Y" in found else found.get("u", found.get("y", -1))
     if not (0 <= year < 10**9 and {"M", "d"} <= found.keys()):
         return None
@@ -148,7 +192,9 @@ def nanos_of(text: str, options: Options) -> int | None:
     if strict and (outside or (hour == 24 and (minute or second or fraction))):
         return None
     months = (year - 1970) * 12 + found["M"] - 1
-    first, following = map(int, np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64))
+    first, following = map(
+        int, np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64)
+    )
     days = first - 1 + (min(found["d"], following - first) if strict else found["d"])
     return ((days * 24 + hour) * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
 

@@ -18,12 +18,23 @@ from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance import needed
 from paimon_stream.maintenance.expiring import ExpiringNotes, Remover
 from paimon_stream.maintenance.pins import read_pins
-from paimon_stream.options import CHANGELOG_PRODUCER, CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, Options
+from paimon_stream.options import (
+    CHANGELOG_PRODUCER,
+    CLEAN_EMPTY_DIRECTORIES,
+    FILE_OPERATION_THREADS,
+    Options,
+)
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.storage.uri import split_root
-from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path, snapshot_path, statistics_path
+from paimon_stream.table.layout import (
+    CHANGELOG_FOLDER,
+    TAG_FOLDER,
+    manifest_path,
+    snapshot_path,
+    statistics_path,
+)
 from paimon_stream.table.lineage import in_lineage, rolled_back
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
@@ -69,7 +80,11 @@ class Cleaner:
     """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
 
     def __init__(
-        self, table: Table, snapshots: SnapshotStore, dry_run: bool = False, clock: Clock | None = None
+        self,
+        table: Table,
+        snapshots: SnapshotStore,
+        dry_run: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.table, self.snapshots, self.dry_run = table, snapshots, dry_run
         self.clock = clock or system().clock
@@ -102,9 +117,13 @@ class Cleaner:
         self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
         lists = [path for one in group[-2::-1] for path in self._small_lists(one)]
         removal = partial(self._remove_own, group, newest, lists)
-        gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[0]
+        gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[
+            0
+        ]
         last = mine[-1] if mine else None
-        if last is group[gone - 1] and not (self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)):
+        if last is group[gone - 1] and not (
+            self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
+        ):
             gone -= 1
             mine.pop()
             if self._was_newest(last):
@@ -112,7 +131,9 @@ class Cleaner:
         self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
         return Begun(gone, mine, gone < len(group) - 1 and not self._overtaken(newest))
 
-    def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> None:
+    def finish(
+        self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
+    ) -> None:
         """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. If the history
         changes, it stops, and the next run judges the notes. `resumed`: an interrupted run may have removed a part.
         Raises `StorageError`; the next run then deletes what was not deleted."""
@@ -125,7 +146,9 @@ class Cleaner:
             kept = self._names_kept(gone, following)
             if kept is not None:  # of manifest lists, the third is the changelog's
                 kept |= older
-                self._delete_metadata(gone, kept, 0 if self._appended_stay else 2 if self._outlives else 3)
+                self._delete_metadata(
+                    gone, kept, 0 if self._appended_stay else 2 if self._outlives else 3
+                )
         except _HistoryChanged:
             return
         finally:
@@ -136,7 +159,9 @@ class Cleaner:
         if not self.dry_run:
             self.notes.drop(*(one.id for one in gone))
 
-    def finish_changelogs(self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot) -> None:
+    def finish_changelogs(
+        self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
+    ) -> None:
         """Removes long-lived changelogs, and before them what only they need. `following` is the next one, `earliest`
         the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
         files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
@@ -148,8 +173,12 @@ class Cleaner:
             if kept is None:
                 return
             kept |= needed.changelog_needs(self.storage, self.manifests, following)[0]
-            pairs = pairwise([*gone, following])  # what lies beside the lineage may have replaced files that are live
-            linked = [one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False]
+            pairs = pairwise(
+                [*gone, following]
+            )  # what lies beside the lineage may have replaced files that are live
+            linked = [
+                one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False
+            ]
             self._remove_rows(self._replaced_files(linked, gone), gone)
             self._delete_metadata(gone, kept, 3)
             self._remove("long-lived changelog", [self.changelogs.path(one.id) for one in gone])
@@ -172,7 +201,9 @@ class Cleaner:
         if pairs:
             self.storage.write(f"{CHANGELOG_FOLDER}/LATEST", str(pairs[-1][0].id).encode())
 
-    def _remove_own(self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]) -> tuple[int, list[Snapshot]]:
+    def _remove_own(
+        self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
+    ) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
         that this run removed. At the end it takes what is left in `lists` from their readers."""
         gone, mine = 0, []
@@ -188,7 +219,9 @@ class Cleaner:
                 steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
                 if looked.is_there:
                     mine.append(one)
-                    steps.append(partial(self.remover.remove_first, "snapshot", snapshot_path(one.id)))
+                    steps.append(
+                        partial(self.remover.remove_first, "snapshot", snapshot_path(one.id))
+                    )
                 looked = self.storage.together(steps[::-1])[-1]
                 gone += 1
         finally:
@@ -230,7 +263,10 @@ class Cleaner:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the
         newest snapshot first. `oldest` may be gone: another expirer took it."""
         began = self.clock.monotonic()
-        find, stand = partial(self.snapshots.find, oldest.id), partial(self.snapshots.stands, newest)
+        find, stand = (
+            partial(self.snapshots.find, oldest.id),
+            partial(self.snapshots.stands, newest),
+        )
         pins, there, stands = self.storage.together([partial(read_pins, self.storage), find, stand])
         is_same = there is None or there.nonce == oldest.nonce
         return _Looked(not pins and is_same and stands, there is not None, began)
@@ -245,13 +281,21 @@ class Cleaner:
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
         """Whether one of these ids exists again, or what followed does not exist any more."""
         store, ids = self.snapshots, {one.id for one in gone}
-        look = partial(store.exists, *ids) if len(ids) == 1 else lambda: not ids.isdisjoint(store.ids())
+        look = (
+            partial(store.exists, *ids)
+            if len(ids) == 1
+            else lambda: not ids.isdisjoint(store.ids())
+        )
         there, stands = self.storage.together([look, partial(store.stands, following)])
         return there or not stands
 
     def _is_wanted(self, tag: Snapshot) -> bool:
         """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
-        return any(self.storage.together([partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]))
+        return any(
+            self.storage.together(
+                [partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]
+            )
+        )
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
@@ -266,7 +310,9 @@ class Cleaner:
         live = self._live_names(neighbours)
         ids = self.changelogs.ids()
         nearest = next((place for place, one in enumerate(ids, 1) if one > tag.id), None)
-        for one in filter(None, map(self.changelogs.find, ids[:nearest])):  # what the tag and later ones share it has
+        for one in filter(
+            None, map(self.changelogs.find, ids[:nearest])
+        ):  # what the tag and later ones share it has
             names, files = needed.changelog_needs(self.storage, self.manifests, one)
             kept |= names
             live.add(files)
@@ -281,7 +327,10 @@ class Cleaner:
             self._remove_rows(gone, ())
             self._delete_metadata([tag], kept, 2)
         except _HistoryChanged:
-            _LOG.warning("%s: a rollback began, so files of a deleted tag stay as orphans.", self.storage.location)
+            _LOG.warning(
+                "%s: a rollback began, so files of a deleted tag stay as orphans.",
+                self.storage.location,
+            )
 
     def refresh_tags(self) -> None:
         """Reads which branches and tags exist now: one may have been made since the last snapshot was
@@ -332,14 +381,23 @@ class Cleaner:
         be determined. The tags in between count, and those next to them, for snapshots may lie beside the lineage."""
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
-        beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))
+        beside = (
+            self._tag_at(first),
+            *(self._tag_above(one.id) for one in gone),
+            self._tag_at(following.id - 1),
+        )
         tags += [one for one in beside if one is not None]
         try:
-            kept = needed.metadata_names(self.storage, self.manifests, following, self._lists) | self.branches.metadata
+            kept = (
+                needed.metadata_names(self.storage, self.manifests, following, self._lists)
+                | self.branches.metadata
+            )
             before, self._tag_names = self._tag_names, {}
             for tag in {one.nonce: one for one in tags}.values():
                 if tag.nonce not in self._tag_names:
-                    names = before.get(tag.nonce) or needed.metadata_names(self.storage, self.manifests, tag)
+                    names = before.get(tag.nonce) or needed.metadata_names(
+                        self.storage, self.manifests, tag
+                    )
                     self._tag_names[tag.nonce] = names
                     kept |= names
             return kept
@@ -366,19 +424,25 @@ class Cleaner:
         return names
 
     def _journal_names(self) -> NameSet:
-        if self._journalled is None:  # a cached_property has one lock for all tables before Python 3.12
+        if (
+            self._journalled is None
+        ):  # a cached_property has one lock for all tables before Python 3.12
             names = NameSet()
             names.add(journalled_names(self.storage))
             self._journalled = names
         return self._journalled
 
-    def _replaced_files(self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]) -> Iterator[str]:
+    def _replaced_files(
+        self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]
+    ) -> Iterator[str]:
         """The data files that these snapshots deleted. A file that one of them added again, on another level,
         is live. An interrupted run may have deleted the lists of those in `gone`."""
         self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
         deltas = [(one, self._delta(one, one in gone)) for one in followings]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
-        self._ahead.expect((manifest_path(one.file_name), one.file_size) for metas in changed for one in metas)
+        self._ahead.expect(
+            (manifest_path(one.file_name), one.file_size) for metas in changed for one in metas
+        )
         for one, metas in deltas:
             if any(meta.num_deleted_files for meta in metas):
                 try:
@@ -390,7 +454,10 @@ class Cleaner:
         try:
             metas = ManifestStore(self._ahead).delta(following)
         except CorruptMetadata as why:
-            if not (may_be_gone and not self.storage.exists(manifest_path(following.delta_manifest_list))):
+            if not (
+                may_be_gone
+                and not self.storage.exists(manifest_path(following.delta_manifest_list))
+            ):
                 self._left(following, why)  # else the interrupted run was done with the data files
             return ()
         self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
@@ -416,7 +483,12 @@ class Cleaner:
                 for entry in entries:
                     name = entry.file.file_name
                     stays = self._appended_stay and entry.file.file_source != FileSource.COMPACT
-                    if entry.kind is FileKind.DELETE and not stays and name not in added and not protected(name):
+                    if (
+                        entry.kind is FileKind.DELETE
+                        and not stays
+                        and name not in added
+                        and not protected(name)
+                    ):
                         yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
@@ -457,9 +529,16 @@ class Cleaner:
         for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
             self.remover.remove_uncounted(folder)
 
-    def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str], lists_of_each: int) -> None:
+    def _delete_metadata(
+        self, gone: Sequence[Snapshot], kept: frozenset[str], lists_of_each: int
+    ) -> None:
         shared = self.branches.changelogs()
-        lists = [name for one in gone for name, _ in one.manifest_lists[:lists_of_each] if name not in shared]
+        lists = [
+            name
+            for one in gone
+            for name, _ in one.manifest_lists[:lists_of_each]
+            if name not in shared
+        ]
         self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
             self._remove("manifest", paths)
@@ -476,7 +555,9 @@ class Cleaner:
         """The manifests in these lists that are not kept, each once."""
         found: set[str] = set()
         for name in lists:
-            named = self._lists.get(name) or _if_whole(partial(needed.manifest_names, self._ahead), name)
+            named = self._lists.get(name) or _if_whole(
+                partial(needed.manifest_names, self._ahead), name
+            )
             fresh = [one for one in named if one not in kept and one not in found]
             found.update(fresh)
             yield from fresh

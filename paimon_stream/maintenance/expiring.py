@@ -12,9 +12,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, PaimonStreamError, StorageError, Unavailable, UnknownVersion
-from paimon_stream.format.json_text import MOST_JSON, decode_checksummed, encode_checksummed, integer, understanding
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.errors import (
+    CorruptMetadata,
+    PaimonStreamError,
+    StorageError,
+    Unavailable,
+    UnknownVersion,
+)
+from paimon_stream.format.json_text import (
+    MOST_JSON,
+    decode_checksummed,
+    encode_checksummed,
+    integer,
+    understanding,
+)
+from paimon_stream.format.snapshot_json import (
+    Snapshot,
+    SnapshotRef,
+    decode_snapshot,
+    encode_snapshot,
+)
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
@@ -37,7 +54,10 @@ class ExpiringNotes:
         """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the expiry
         goes on without a note, because deleting must work on a full disk."""
         reference = {"id": following.id, "nonce": following.nonce}
-        body: dict[str, Any] = {"snapshot": encode_snapshot(oldest).decode(), "following": reference}
+        body: dict[str, Any] = {
+            "snapshot": encode_snapshot(oldest).decode(),
+            "following": reference,
+        }
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
         except StorageError as why:
@@ -119,7 +139,9 @@ class ExpiringNotes:
         if data is None:
             return None
         body = decode_checksummed(_KIND, data, path)
-        with understanding(path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."):
+        with understanding(
+            path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."
+        ):
             nonce = str(body["following"]["nonce"])
             following = SnapshotRef(id=integer(body["following"]["id"]), nonce=nonce)
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
@@ -191,5 +213,10 @@ class Remover:
             if isinstance(why, Unavailable):
                 raise why
             self.left += 1
-            _LOG.warning("%s: could not delete %s, it stays as an orphan: %s", self.storage.location, path, why)
+            _LOG.warning(
+                "%s: could not delete %s, it stays as an orphan: %s",
+                self.storage.location,
+                path,
+                why,
+            )
         return len(paths) - len(failed)

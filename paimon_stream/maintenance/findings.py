@@ -10,7 +10,9 @@ from paimon_stream.table.layout import PIN_PREFIX
 
 RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
 REBUILD: Final = "Run `paimon-stream rebuild-index TABLE --yes`, which makes the hash index anew from the data files."
-REBUILD_LATER: Final = "Nothing, unless you roll back to there: then run `paimon-stream rebuild-index TABLE --yes`."
+REBUILD_LATER: Final = (
+    "Nothing, unless you roll back to there: then run `paimon-stream rebuild-index TABLE --yes`."
+)
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
@@ -69,7 +71,9 @@ class _Needs:
         several = len(ids) > 1 or any(one != last for one, last in self.snapshots)
         named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []
         if self.tags:
-            named.append(f"tag{'s' * (len(self.tags) > 1)} {_listed([repr(one) for one in self.tags])}")
+            named.append(
+                f"tag{'s' * (len(self.tags) > 1)} {_listed([repr(one) for one in self.tags])}"
+            )
         return f" Needed by {' and '.join(named)}."
 
 
@@ -131,10 +135,14 @@ class Findings:
         for one in other._kept.values():
             self._add(one)
         known = {hash(key) for key in self._kept} if other._omitted else set()
-        self._omitted.update((key, code) for key, code in other._omitted.items() if key not in known)
+        self._omitted.update(
+            (key, code) for key, code in other._omitted.items() if key not in known
+        )
         kept = {one.path for one in self._kept.values()} if other._needs else set()
         for path, needs in other._needs.items():
-            if path in kept:  # for findings that are not shown, it does not matter whom they concern
+            if (
+                path in kept
+            ):  # for findings that are not shown, it does not matter whom they concern
                 mine = self._needs.setdefault(path, _Needs())
                 mine.tags.update(needs.tags)
                 for first, last in needs.snapshots:
@@ -151,7 +159,9 @@ class Findings:
         """The report of everything collected."""
         found = sorted(map(self._shown, self._kept.values()), key=lambda one: _ORDER[one.severity])
         omitted = dict(Counter(self._omitted.values()))
-        return VerifyReport(table=table, findings=tuple(found), checked=dict(self.checked), omitted=omitted)
+        return VerifyReport(
+            table=table, findings=tuple(found), checked=dict(self.checked), omitted=omitted
+        )
 
     def _shown(self, one: Finding) -> Finding:
         needs = None if one.path is None else self._needs.get(one.path)
@@ -161,4 +171,10 @@ class Findings:
         more = " Only tags need it: to delete them with delete_tag() helps, too."
         message = one.message + needs.sentence()
         cure = one.cure + more if tags and not needs.snapshots else one.cure
-        return replace(one, message=message, cure=cure, snapshots=tuple(needs.snapshots), tags=tuple(needs.tags))
+        return replace(
+            one,
+            message=message,
+            cure=cure,
+            snapshots=tuple(needs.snapshots),
+            tags=tuple(needs.tags),
+        )

@@ -8,7 +8,14 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_names, is_served
-from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER, id_in_name, read_hint
+from paimon_stream.table.layout import (
+    EARLIEST_HINT,
+    LATEST_HINT,
+    MANIFEST_FOLDER,
+    TAG_FOLDER,
+    id_in_name,
+    read_hint,
+)
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -27,7 +34,9 @@ class HintReport(Report):
     dry_run: bool = False
 
 
-def repair_hints(table: Table, *, dry_run: bool = False, runtime: Runtime | None = None) -> HintReport:
+def repair_hints(
+    table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
+) -> HintReport:
     """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe beside writers:
     LATEST is never moved to a missing snapshot, and a commit meanwhile sets it again. Raises `StorageError`."""
     used = table.storage
@@ -39,7 +48,9 @@ def repair_hints(table: Table, *, dry_run: bool = False, runtime: Runtime | None
         path
         for path, snapshot_id in right.items()
         if before[path] != (None if snapshot_id is None else str(snapshot_id))
-        and (path == LATEST_HINT or before[path] is not None)  # without EARLIEST, readers list the snapshots
+        and (
+            path == LATEST_HINT or before[path] is not None
+        )  # without EARLIEST, readers list the snapshots
     ]
     for path in () if dry_run else repaired:
         snapshot_id = right[path]
@@ -77,7 +88,9 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
 
 
 def _look(storage: Storage, in_doubt: bool) -> str | None:
-    hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}  # before the listing
+    hints = {
+        path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)
+    }  # before the listing
     ids = SnapshotStore(storage).ids()
     latest, first = hints[LATEST_HINT], hints[EARLIEST_HINT] if is_served(storage) else None
     if ids:
@@ -92,6 +105,10 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
             return f"there is no snapshot, but {path} says {text.strip()!r}"
     if storage.list_files(TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
-    if in_doubt and not branch_names(storage) and storage.list_files(MANIFEST_FOLDER, "manifest-list-"):
+    if (
+        in_doubt
+        and not branch_names(storage)
+        and storage.list_files(MANIFEST_FOLDER, "manifest-list-")
+    ):
         return "there is no snapshot, but there are manifest lists"
     return None

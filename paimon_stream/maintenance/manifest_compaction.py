@@ -40,7 +40,11 @@ class ManifestCompactionReport(Report):
 
 
 def compact_manifests(
-    table: Table, *, dry_run: bool = False, progress: Progress = silent, runtime: Runtime | None = None
+    table: Table,
+    *,
+    dry_run: bool = False,
+    progress: Progress = silent,
+    runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
     """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises the same
     errors, with nothing published: `DeletedFiles` is for a table in which a file was committed twice. Only
@@ -49,7 +53,9 @@ def compact_manifests(
     latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
         return _report(table.location, None, dry_run, Merged(before=(), after=()))
-    limits = MergeLimits(target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1)
+    limits = MergeLimits(
+        target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1
+    )
     progress("manifests", 0, None)
     if dry_run:
         merged = _merged(table, running, latest, limits)
@@ -73,7 +79,9 @@ def compact_manifests(
     if not isinstance(outcome, Published):
         return _report(table.location, None, False, Merged(before=before, after=before))
     published = outcome.snapshot
-    after = ManifestStore(table.storage).read_list(published.base_manifest_list, published.base_manifest_list_size)
+    after = ManifestStore(table.storage).read_list(
+        published.base_manifest_list, published.base_manifest_list_size
+    )
     return _report(table.location, published.id, False, Merged(before=before, after=after))
 
 
@@ -84,7 +92,9 @@ class _Nowhere:
         """Does nothing."""
 
 
-def _merged(table: Table, runtime: Runtime, latest: snapshot_json.Snapshot, limits: MergeLimits) -> Merged:
+def _merged(
+    table: Table, runtime: Runtime, latest: snapshot_json.Snapshot, limits: MergeLimits
+) -> Merged:
     """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(table.storage)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
@@ -105,13 +115,17 @@ class _CarriedOver:
         self.properties.clear()
         carried = {} if base.snapshot is None else base.snapshot.properties
         marks = snapshot_json.MARK_PREFIX
-        self.properties.update((key, value) for key, value in carried.items() if not key.startswith(marks))
+        self.properties.update(
+            (key, value) for key, value in carried.items() if not key.startswith(marks)
+        )
         self.properties[snapshot_json.VERSION_MARK] = __version__
         self.manifests = base.metas
         return NO_CHANGES
 
 
-def _report(location: str, snapshot_id: int | None, dry_run: bool, merged: Merged) -> ManifestCompactionReport:
+def _report(
+    location: str, snapshot_id: int | None, dry_run: bool, merged: Merged
+) -> ManifestCompactionReport:
     return ManifestCompactionReport(
         table=location,
         snapshot_id=snapshot_id,

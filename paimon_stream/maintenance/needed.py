@@ -40,7 +40,10 @@ def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, .
 
 
 def metadata_names(
-    storage: Storage, manifests: ManifestStore, snapshot: Snapshot, lists: dict[str, tuple[str, ...]] | None = None
+    storage: Storage,
+    manifests: ManifestStore,
+    snapshot: Snapshot,
+    lists: dict[str, tuple[str, ...]] | None = None,
 ) -> frozenset[str]:
     """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its changelog.
     `lists` has the known manifest lists, by name; lists that are read are added to it. Raises `CorruptMetadata` if a
@@ -57,7 +60,9 @@ def metadata_names(
         names.update(found)
     if snapshot.index_manifest is not None:
         names.add(snapshot.index_manifest)
-        names.update(entry.file.file_name for entry in manifests.index_entries(snapshot.index_manifest))
+        names.update(
+            entry.file.file_name for entry in manifests.index_entries(snapshot.index_manifest)
+        )
     if snapshot.statistics is not None:
         names.add(snapshot.statistics)
     return frozenset(names)
@@ -70,7 +75,9 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
     deleted: set[FileIdentity] = set()
     for meta in metas:
         if meta.num_deleted_files:
-            deleted.update(one.identity for one in manifests.read(meta) if one.kind is FileKind.DELETE)
+            deleted.update(
+                one.identity for one in manifests.read(meta) if one.kind is FileKind.DELETE
+            )
     for meta in metas:
         if meta.num_added_files:
             for entry in manifests.read(meta):
@@ -110,7 +117,11 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
     """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file (semantics.md §8)."""
-    gone = {"changelog_manifest_list": None, "changelog_manifest_list_size": None, "changelog_record_count": None}
+    gone = {
+        "changelog_manifest_list": None,
+        "changelog_manifest_list_size": None,
+        "changelog_record_count": None,
+    }
     return replace(snapshot, **gone)  # type: ignore[arg-type]
 
 
@@ -127,14 +138,22 @@ class ChangelogStore(SnapshotStore):
             self.storage.write(self.path(snapshot.id), encode_snapshot(snapshot))
 
 
-def changelog_needs(storage: Storage, manifests: ManifestStore, changelog: Snapshot) -> tuple[set[str], set[str]]:
+def changelog_needs(
+    storage: Storage, manifests: ManifestStore, changelog: Snapshot
+) -> tuple[set[str], set[str]]:
     """The names of the metadata that a long-lived changelog has, and of the data files whose rows are its changes.
     What has expired is left out. Raises `CorruptMetadata` for a broken list, `StorageError`."""
-    names = {name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))}
+    names = {
+        name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))
+    }
     files: set[str] = set()
-    if changelog.changelog_manifest_list is None:  # else they are in files of their own, which nobody else has
+    if (
+        changelog.changelog_manifest_list is None
+    ):  # else they are in files of their own, which nobody else has
         with suppress(CorruptMetadata):
-            for entry in (entry for meta in manifests.delta(changelog) for entry in manifests.read(meta)):
+            for entry in (
+                entry for meta in manifests.delta(changelog) for entry in manifests.read(meta)
+            ):
                 if entry.kind is FileKind.ADD and entry.file.file_source != FileSource.COMPACT:
                     files.update((entry.file.file_name, *entry.file.extra_files))
     return names, files
@@ -181,13 +200,23 @@ class OtherBranches:
         another one of its branch only the new files are read. Raises `CorruptMetadata`, `StorageError`."""
         store = SnapshotStore(self._whole)
         below: tuple[str, Snapshot] | None = None
-        for stat, found in sorted(self._found.items(), key=lambda item: (item[1][0], item[1][1].id)):
+        for stat, found in sorted(
+            self._found.items(), key=lambda item: (item[1][0], item[1][1].id)
+        ):
             group, one = found
             if stat in self._unread:
                 with self._unless_gone(stat):
                     entries = live_entries(self._manifests, one)
-                    if below and (below[0], below[1].id) == (group, one.id - 1) and in_lineage(store, below[1], one):
-                        entries = (entry for meta in self._manifests.delta(one) for entry in self._manifests.read(meta))
+                    if (
+                        below
+                        and (below[0], below[1].id) == (group, one.id - 1)
+                        and in_lineage(store, below[1], one)
+                    ):
+                        entries = (
+                            entry
+                            for meta in self._manifests.delta(one)
+                            for entry in self._manifests.read(meta)
+                        )
                     for entry in entries:
                         if entry.kind is FileKind.ADD:
                             self._live.add((entry.file.file_name, *entry.file.extra_files))
@@ -199,7 +228,11 @@ class OtherBranches:
         """The changelog lists of these snapshots, if the branch at work is not main. Main's own expire with it."""
         if self._whole is self._storage:
             return set()
-        return {one.changelog_manifest_list for _, one in self._found.values() if one.changelog_manifest_list}
+        return {
+            one.changelog_manifest_list
+            for _, one in self._found.values()
+            if one.changelog_manifest_list
+        }
 
     @contextmanager
     def _unless_gone(self, stat: FileStat) -> Iterator[None]:

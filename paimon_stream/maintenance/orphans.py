@@ -16,7 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
+from paimon_stream.errors import (
+    CorruptMetadata,
+    InvalidOption,
+    NoSpace,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
@@ -107,7 +113,12 @@ def remove_orphan_files(
             by_storage = _storage_clock(used, running, root)
             now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
-        table=table, runtime=running, cutoff=now - age, dry_run=dry_run, max_paths=max_paths, progress=progress
+        table=table,
+        runtime=running,
+        cutoff=now - age,
+        dry_run=dry_run,
+        max_paths=max_paths,
+        progress=progress,
     ).run()
 
 
@@ -136,7 +147,9 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
         try:
             storage.delete(path)
         except StorageError as why:
-            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
+            _LOG.warning(
+                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,9 +184,14 @@ class _Cleaner:
                 continue
             lost = "Snapshots seem to be lost, and then the files of their rows would count as orphans."
             cure = "Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints."
-            text, folder = f"{why}. {lost} Nothing was deleted. {cure}", f"{history.location}/{SNAPSHOT_FOLDER}"
+            text, folder = (
+                f"{why}. {lost} Nothing was deleted. {cure}",
+                f"{history.location}/{SNAPSHOT_FOLDER}",
+            )
             raise CorruptMetadata(text, path=folder).of_table(history.location)
-        strays = list(self._strays())  # judged only by their names, and only after everything could be read
+        strays = list(
+            self._strays()
+        )  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
         for kind, group in groupby(strays, key=itemgetter(0)):
@@ -206,7 +224,9 @@ class _Cleaner:
                 if stat.modified_millis < self.cutoff:
                     hashes.append(name_hash(stat.name))
                     if kind == "data":
-                        prefixes.add(stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES])
+                        prefixes.add(
+                            stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES]
+                        )
             pages.append((listing, len(hashes)))
             self.progress("files", self.listed, None)
         return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
@@ -239,7 +259,9 @@ class _Cleaner:
             if stat.modified_millis < self.cutoff:
                 yield stat
 
-    def _remove_orphans(self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]) -> None:
+    def _remove_orphans(
+        self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]
+    ) -> None:
         start, again = 0, dict[int, None]()
         for listing, end in pages:
             if listing not in again and np.isin(hashes[start:end], orphans).any():
@@ -248,14 +270,22 @@ class _Cleaner:
         for listing, found in self._pages(list(again)):
             kind, folder = self.folders[listing]
             old = [one for one in found if one.modified_millis < self.cutoff]
-            unused = np.isin(np.fromiter((name_hash(one.name) for one in old), np.int64, len(old)), orphans)
-            wanted = [one for one in compress(old, unused) if not any(uuid in one.name for uuid in protected)]
+            unused = np.isin(
+                np.fromiter((name_hash(one.name) for one in old), np.int64, len(old)), orphans
+            )
+            wanted = [
+                one
+                for one in compress(old, unused)
+                if not any(uuid in one.name for uuid in protected)
+            ]
             self._remove(kind, wanted)
             if kind == "data" and not self.dry_run and self.storage.has_folders:
                 self._remove_empty(folder)
 
     def _remove(self, kind: str, stats: Iterable[FileStat]) -> None:
-        for group in in_groups((one for one in stats if not self.searched.skips_link(one.path)), _GROUP):
+        for group in in_groups(
+            (one for one in stats if not self.searched.skips_link(one.path)), _GROUP
+        ):
             for stat in group if self.dry_run else self._deleted(group):
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
@@ -272,7 +302,9 @@ class _Cleaner:
         for path, why in wrong.items():
             if isinstance(why, PaimonStreamError):  # else the file was written again
                 self.failed += 1
-                _LOG.warning("%s: could not remove the orphan %s: %s", self.storage.location, path, why)
+                _LOG.warning(
+                    "%s: could not remove the orphan %s: %s", self.storage.location, path, why
+                )
         return [one for one in same if one.path not in wrong]
 
     def _failure(self, stat: FileStat) -> PaimonStreamError | bool | None:
@@ -295,7 +327,9 @@ class _Cleaner:
                 if name in self.storage.list_folders(above):
                     return  # something is in it that is not listed
             except PaimonStreamError as why:
-                _LOG.warning("%s: could not remove the folder %s: %s", self.storage.location, path, why)
+                _LOG.warning(
+                    "%s: could not remove the folder %s: %s", self.storage.location, path, why
+                )
                 return
             self.removed_folders += 1
             path = above

@@ -57,7 +57,9 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
     return storage.stat(path).modified_millis
 
 
-def under_way(storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None) -> CommitContended:
+def under_way(
+    storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
+) -> CommitContended:
     """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted` is the id
     of a rollback's target. If a pin has that id, too, it is of another snapshot that has had the id."""
     found = list(pins)

@@ -18,13 +18,26 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import BUCKET, DELETION_VECTORS, MANIFEST_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.options import (
+    BUCKET,
+    DELETION_VECTORS,
+    MANIFEST_COMPRESSION,
+    ZSTD_LEVEL,
+    Options,
+)
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, in_several, index_file, read_index_file
+from paimon_stream.table.hash_index import (
+    NO_HASHES,
+    Hashes,
+    hashes_of,
+    in_several,
+    index_file,
+    read_index_file,
+)
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
@@ -51,7 +64,11 @@ class RebuiltIndexReport(Report):
 
 
 def rebuild_index(
-    table: Table, *, dry_run: bool = True, progress: Progress = silent, runtime: Runtime | None = None
+    table: Table,
+    *,
+    dry_run: bool = True,
+    progress: Progress = silent,
+    runtime: Runtime | None = None,
 ) -> RebuiltIndexReport:
     """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
     if not table.has_dynamic_buckets:
@@ -71,7 +88,10 @@ def rebuild_index(
             raise
         except errors.PaimonStreamError as why:
             remove_files(table.storage, tuple(rebuild.written))
-            expired = isinstance(why, (errors.NotFound, errors.CorruptMetadata)) and snapshots.latest() != latest
+            expired = (
+                isinstance(why, (errors.NotFound, errors.CorruptMetadata))
+                and snapshots.latest() != latest
+            )
             if tried == MOST_REWRITES or not (expired or isinstance(why, errors.SequenceConflict)):
                 raise
     return RebuiltIndexReport(table=table.location, dry_run=dry_run)
@@ -96,7 +116,9 @@ class _Rebuild:
             if entry.file.index_type == HASH:
                 listed = self.listed.setdefault(entry.partition, {})
                 listed[entry.bucket] = (*listed.get(entry.bucket, ()), entry.file)
-        files: dict[bytes, dict[int, list[ManifestEntry]]] = {partition: {} for partition in self.listed}
+        files: dict[bytes, dict[int, list[ManifestEntry]]] = {
+            partition: {} for partition in self.listed
+        }
         for one in self._live():
             if one.bucket >= 0:
                 files.setdefault(one.partition, {}).setdefault(one.bucket, []).append(one)
@@ -111,7 +133,9 @@ class _Rebuild:
             snapshot_id=None if self.dry_run else self._publish(),
             dry_run=self.dry_run,
             checked=checked,
-            buckets=tuple(self.table.layout.bucket_folder(one.partition, one.bucket) for one in self.messages),
+            buckets=tuple(
+                self.table.layout.bucket_folder(one.partition, one.bucket) for one in self.messages
+            ),
             keys=sum(file.row_count for one in self.messages for file in one.new_index_files),
             manifest=self.lost,
         )
@@ -123,7 +147,9 @@ class _Rebuild:
             return () if name is None else ManifestStore(self.table.storage).index_entries(name)
         except errors.CorruptMetadata as why:
             schemas = SchemaStore(self.table.storage)
-            if any(Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()):
+            if any(
+                Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()
+            ):
                 lost = "no other file says which rows are deleted. Nothing was written."
                 text = f"{why.message} It cannot be made anew, because it also named the deletion vectors, and {lost}"
                 raise errors.CorruptMetadata(text, **why.context) from None
@@ -134,9 +160,14 @@ class _Rebuild:
         """The live files. If the index manifest is lost, those of all snapshots and tags that have it."""
         snapshots = [self.latest]
         if self.lost is not None:
-            kept = [*filter(None, map(self.snapshots.find, self.snapshots.ids())), *self.snapshots.tags()]
+            kept = [
+                *filter(None, map(self.snapshots.find, self.snapshots.ids())),
+                *self.snapshots.tags(),
+            ]
             snapshots += [one for one in kept if one.index_manifest == self.lost]
-        return {file.identity: file for one in snapshots for file in snapshot_files(self.table, one)}.values()
+        return {
+            file.identity: file for one in snapshots for file in snapshot_files(self.table, one)
+        }.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
         """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is in two buckets."""
@@ -150,9 +181,17 @@ class _Rebuild:
             cure = "Overwrite the partition with the right rows, which makes its index, too; then run this again."
             text = f"{twin}, {harm} {cure}"
             raise errors.CorruptMetadata(text, partition=where).of_table(self.table.location)
-        present = {bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})}
-        every = {one: (keys.get(one, NO_HASHES), present.get(one)) for one in sorted(keys.keys() | present.keys())}
-        with_old = {bucket: np.union1d(own, NO_HASHES if old is None else old) for bucket, (own, old) in every.items()}
+        present = {
+            bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})
+        }
+        every = {
+            one: (keys.get(one, NO_HASHES), present.get(one))
+            for one in sorted(keys.keys() | present.keys())
+        }
+        with_old = {
+            bucket: np.union1d(own, NO_HASHES if old is None else old)
+            for bucket, (own, old) in every.items()
+        }
         shared, wrong = in_several(with_old.values()), {}
         for bucket, (own, old) in every.items():
             right = np.setdiff1d(with_old[bucket], np.setdiff1d(shared, own))
@@ -164,8 +203,16 @@ class _Rebuild:
         """The hashes of all keys in these files, also of those that delete."""
         schema = self.table.schema
         fields = tuple(map(schema.field, schema.bucket_keys))
-        scan = Scan(table=self.table, schema=schema, columns=fields, snapshot=self.latest, files=tuple(files))
-        found = [np.unique(key_hashes(rows, [one.type for one in fields])) for rows in read_batches(scan)]
+        scan = Scan(
+            table=self.table,
+            schema=schema,
+            columns=fields,
+            snapshot=self.latest,
+            files=tuple(files),
+        )
+        found = [
+            np.unique(key_hashes(rows, [one.type for one in fields])) for rows in read_batches(scan)
+        ]
         return np.unique(np.concatenate([NO_HASHES, *found]))
 
     def _present(self, partition: bytes, bucket: int) -> Hashes | None:
@@ -187,24 +234,40 @@ class _Rebuild:
             self.written.append(path)
             self.table.storage.write(path, content)
         message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
-        self.messages.append(message(new_index_files=() if gone else (file,), deleted_index_files=gone))
+        self.messages.append(
+            message(new_index_files=() if gone else (file,), deleted_index_files=gone)
+        )
 
     def _publish(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is written again under
         its name, because all snapshots of that index refer to it."""
-        table, made = self.table, [(one, file) for one in self.messages for file in one.new_index_files]
+        table, made = (
+            self.table,
+            [(one, file) for one in self.messages for file in one.new_index_files],
+        )
         if self.lost is None and self.messages:
-            numbering = Numbering(base=SnapshotRef.of(self.latest), index=self.latest.index_manifest)
-            commit = TableCommit(table, batch_user(table.options, self.runtime.ids), runtime=self.runtime)
+            numbering = Numbering(
+                base=SnapshotRef.of(self.latest), index=self.latest.index_manifest
+            )
+            commit = TableCommit(
+                table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
+            )
             return commit.append(tuple(self.messages), numbering).snapshot_id
         if self.lost is not None:
-            entries = [IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file) for one, file in made]
+            entries = [
+                IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file)
+                for one, file in made
+            ]
             packed, path = table.options.value(MANIFEST_COMPRESSION), manifest_path(self.lost)
-            data = encode_index_manifest(entries, compression=packed, level=table.options.value(ZSTD_LEVEL))
+            data = encode_index_manifest(
+                entries, compression=packed, level=table.options.value(ZSTD_LEVEL)
+            )
             there = table.storage.exists(path)
             self.written.clear()  # if writing fails, the manifest may name them nevertheless
             if there:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
-                raise errors.IndexConflict(f"somebody else has written {path}.").of_table(table.location)
+                raise errors.IndexConflict(f"somebody else has written {path}.").of_table(
+                    table.location
+                )
         return None

@@ -11,9 +11,19 @@ from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import ChangelogStore, refuse_beside, refuse_missing, without_changelog
+from paimon_stream.maintenance.needed import (
+    ChangelogStore,
+    refuse_beside,
+    refuse_missing,
+    without_changelog,
+)
 from paimon_stream.maintenance.pins import Pin, pin_path, put_pin, read_pins, under_way
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
@@ -77,7 +87,9 @@ def rollback_to(
         run.pin = pin_target(table, snapshots, found, take_over, running)
         run.execute()
     if run.streams and not dry_run:
-        streams = ", ".join(f"{user!r} from batch {batch} on" for user, batch in run.streams.items())
+        streams = ", ".join(
+            f"{user!r} from batch {batch} on" for user, batch in run.streams.items()
+        )
         stop = "Streams that wrote after it stop at their next batch (TableRolledBack): %s."
         text = f"%s was rolled back to snapshot %d. {stop}"
         _LOG.warning(text, used.location, found.snapshot.id, streams)
@@ -144,10 +156,16 @@ class _Rollback:
         """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points to it before it
         exists, so that after a kill no hint hides it, and again afterwards: an expiry may have moved the hint."""
         if not self.storage.exists(self.pin):
-            gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
+            gone = (
+                f"It had removed {len(self.gone)} snapshots."
+                if self.gone
+                else "It had removed nothing."
+            )
             cure = f"{gone} Look at the table before you roll back again."
             text = f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {cure}"
-            raise errors.CommitContended(text, snapshot=self.kept.id).of_table(self.storage.location)
+            raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
+                self.storage.location
+            )
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -182,7 +200,9 @@ class _Rollback:
                 self._note(snapshot_id, found)
         cure = "Stop it, and roll back again. Until then nothing expires."
         text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
-        raise errors.CommitContended(text, snapshot=self.kept.id).of_table(self.storage.location, subject=True)
+        raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
+            self.storage.location, subject=True
+        )
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
@@ -231,7 +251,9 @@ def _refuse_links(storage: Storage) -> None:
             cure = "Move the folder to where the link is."
             why = "nothing is deleted through links, so the table cannot be rolled back."
             text = f"{storage.location}: the folder {folder} is a symbolic link, and {why} Nothing was changed. {cure}"
-            raise errors.StorageError(text, path=f"{storage.location}/{folder}", table=storage.location)
+            raise errors.StorageError(
+                text, path=f"{storage.location}/{folder}", table=storage.location
+            )
 
 
 def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
@@ -258,7 +280,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
     raise errors.NotFound(text, target=target).of_table(storage.location, subject=True)
 
 
-def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime) -> str:
+def pin_target(
+    table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
+) -> str:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
     pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
     has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
@@ -270,7 +294,9 @@ def pin_target(table: Table, snapshots: SnapshotStore, target: Target, take_over
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
     if target.kept_by is None:
-        refuse_beside(snapshots, wanted, pins)  # before there is a pin, which proves that it is none
+        refuse_beside(
+            snapshots, wanted, pins
+        )  # before there is a pin, which proves that it is none
     path = pin_path(wanted, runtime)
     try:
         made = _put(storage, path, target, pins)
@@ -305,7 +331,9 @@ def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> in
     try:
         return put_pin(storage, path, target.snapshot)
     except errors.NoSpace as full:
-        cure = "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
+        cure = (
+            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
+        )
         text = f"{full.message} The interrupted rollback was given up, so that space can be freed: {cure}"
         raise errors.NoSpace(text, **full.context) from None
 
@@ -322,7 +350,9 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
         expiring = notes.youngest_from(snapshot_id, now_millis)
     why = f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes"
     refused = f"the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes."
-    raise errors.CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(storage.location)
+    raise errors.CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(
+        storage.location
+    )
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
@@ -331,7 +361,10 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: i
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        kept, cure = target.snapshot.id, "Nothing was changed. Run expire_snapshots, then roll back again."
+        kept, cure = (
+            target.snapshot.id,
+            "Nothing was changed. Run expire_snapshots, then roll back again.",
+        )
         why = f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}"
         text = f"{why}, so the rollback to it was not begun. {cure}"
         raise errors.CommitContended(text, snapshot=kept).of_table(snapshots.location)
@@ -345,7 +378,9 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
         what = f"snapshot {wanted.id} has expired or was replaced"
     else:
         with suppress(errors.NotFound):
-            found = decode_snapshot(storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}")
+            found = decode_snapshot(
+                storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}"
+            )
             if found == wanted:
                 return
         what = f"{target.kept_by} was deleted or replaced"
@@ -353,7 +388,9 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
     raise errors.NotFound(text, snapshot=wanted.id).of_table(storage.location)
 
 
-def refuse_broken(table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]) -> None:
+def refuse_broken(
+    table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
+) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read. Of an
     expired one the data files must exist as well: whoever made its tag or pin may have been killed before he had looked
     again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of them may have restored the

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from paimon_stream.errors import AlreadyExists, CorruptMetadata, FormatError, InvalidOption, NotFound
+from paimon_stream.errors import (
+    AlreadyExists,
+    CorruptMetadata,
+    FormatError,
+    InvalidOption,
+    NotFound,
+)
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
@@ -65,7 +71,9 @@ def create_tag(
     if time_retained is not None:
         kept = age_of(time_retained, "time_retained", used.location)
     elif table.options.is_set(TAG_TIME_RETAINED):
-        kept = dt.timedelta(milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS))
+        kept = dt.timedelta(
+            milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS)
+        )
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(snapshots, snapshot_id)
     try:  # it may be damaged, or its writer may be about to take it back
@@ -118,7 +126,9 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         except CorruptMetadata as why:
             _LOG.warning("%s: files of a deleted tag stay as orphans: %s", used.location, why)
     removed, left = cleaner.remover.removed, cleaner.remover.left
-    return TagReport(location=used.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left)
+    return TagReport(
+        location=used.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left
+    )
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
@@ -141,7 +151,9 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     found = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
-    return {name: snapshot for name, snapshot in found if snapshot is not None}  # None: deleted meanwhile
+    return {
+        name: snapshot for name, snapshot in found if snapshot is not None
+    }  # None: deleted meanwhile
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
@@ -189,7 +201,9 @@ def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
     if snapshot_id is None:
         latest = snapshots.latest()
         if latest is None:
-            raise NotFound("has no snapshot yet, so there is nothing to tag.").of_table(storage.location, subject=True)
+            raise NotFound("has no snapshot yet, so there is nothing to tag.").of_table(
+                storage.location, subject=True
+            )
         return latest
     found = snapshots.find(snapshot_id)
     if found is None:
@@ -224,7 +238,9 @@ def _why_not_whole(
     return None
 
 
-def _tags_of(storage: Storage, snapshot: Snapshot, known: Mapping[str, Snapshot] | None = None) -> set[str]:
+def _tags_of(
+    storage: Storage, snapshot: Snapshot, known: Mapping[str, Snapshot] | None = None
+) -> set[str]:
     """The names of the tags that keep this snapshot."""
     tags = read_tags(storage) if known is None else known
     return {name for name, one in tags.items() if one.nonce == snapshot.nonce}
@@ -236,7 +252,15 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     if time_retained is None:
         return plain
     made = _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
-    parts = [made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond * 1000]
+    parts = [
+        made.year,
+        made.month,
+        made.day,
+        made.hour,
+        made.minute,
+        made.second,
+        made.microsecond * 1000,
+    ]
     micros = round(time_retained.total_seconds() * 1_000_000)
     seconds = f"{micros // 1_000_000}.{micros % 1_000_000:06d}000"
     written = f',\n  "tagCreateTime" : [ {", ".join(map(str, parts))} ],\n  "tagTimeRetained" : {seconds}\n}}'
@@ -269,7 +293,9 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
                 return [*tags.values(), *beside]
             break
         before = now
-    _LOG.warning("%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id)
+    _LOG.warning(
+        "%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id
+    )
     return None
 
 

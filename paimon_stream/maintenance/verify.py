@@ -22,7 +22,12 @@ from paimon_stream.maintenance import verify_history
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import check_hash_index, check_index, check_newest, check_statistics
+from paimon_stream.maintenance.verify_newest import (
+    check_hash_index,
+    check_index,
+    check_newest,
+    check_statistics,
+)
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
@@ -40,7 +45,11 @@ _SHOWN: Final = 20
 
 
 def verify(
-    table: Table, *, sample: int = DEFAULT_SAMPLE, progress: Progress = silent, runtime: Runtime | None = None
+    table: Table,
+    *,
+    sample: int = DEFAULT_SAMPLE,
+    progress: Progress = silent,
+    runtime: Runtime | None = None,
 ) -> VerifyReport:
     """Checks that all snapshots, tags, lists and manifests of the table are consistent. `sample` data files, drawn at
     random from the newest snapshot, are read in full. Raises `InvalidOption` for a negative number, and `StorageError`.
@@ -53,12 +62,16 @@ def verify(
     verify_history.check_pins(used, found)
     verify_history.check_identifiers(roots, found)
     verify_history.check_hints(used, found)
-    verify_history.check_consumers(used, [root.snapshot.id for root in roots if not root.is_tag], found)
+    verify_history.check_consumers(
+        used, [root.snapshot.id for root in roots if not root.is_tag], found
+    )
     verify_history.check_journals(table, roots, found)
     inventory = Inventory(used)
     found.checked["files"] = inventory.take(table.layout, progress)
     rng = (runtime or system()).rng
-    shelf = Shelf(table=table, found=found, inventory=inventory, schema_ids=schema_ids, rng=rng, sample=sample)
+    shelf = Shelf(
+        table=table, found=found, inventory=inventory, schema_ids=schema_ids, rng=rng, sample=sample
+    )
     history = _HistoryCheck(shelf=shelf)
     live = history.check(roots, progress)
     history.check_changelogs()
@@ -94,7 +107,9 @@ class _HistoryCheck:
     def check(self, roots: Sequence[verify_history.Root], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
         self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
-        self.index = next((one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None)
+        self.index = next(
+            (one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None
+        )
         state: _State | None = None
         newest: Longs | None = None
         before: int | None = None
@@ -103,7 +118,9 @@ class _HistoryCheck:
                 self.shelf.ahead.forget()
                 some = [one.snapshot for one in roots[done : done + AT_ONCE]]
                 expect_manifests(self.shelf.ahead, some, self.shelf.facts)
-            follows = not root.is_tag and before == root.snapshot.id - 1  # only then can a merge be judged
+            follows = (
+                not root.is_tag and before == root.snapshot.id - 1
+            )  # only then can a merge be judged
             state = self._while_there(root, partial(self._root, root, state if follows else None))
             if not root.is_tag:
                 newest = None if state is None else state.live
@@ -123,7 +140,11 @@ class _HistoryCheck:
                 delta = manifest_path(one.delta_manifest_list)
                 if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(delta):
                     continue  # it changed no row, or the table has its changes in the changelogs of other snapshots
-                one = replace(one, changelog_manifest_list=one.delta_manifest_list, changelog_record_count=None)
+                one = replace(
+                    one,
+                    changelog_manifest_list=one.delta_manifest_list,
+                    changelog_record_count=None,
+                )
                 root = replace(root, snapshot=one)
             self._while_there(root, partial(self._check_changelog, root))
 
@@ -146,11 +167,15 @@ class _HistoryCheck:
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
             text = f"The schema {path} is missing."
-            root.broken(self.found, "schema-missing", text, path, "Restore the schema file from a backup.")
+            root.broken(
+                self.found, "schema-missing", text, path, "Restore the schema file from a backup."
+            )
         check_statistics(root, self.shelf)
         check_index(root, self.shelf, self.index)
         base_metas = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        delta_metas = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+        delta_metas = self._list(
+            root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+        )
         self._check_changelog(root)
         if base_metas is None or delta_metas is None:
             return None
@@ -170,14 +195,18 @@ class _HistoryCheck:
         self._check_live(root, after.live)
         return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
-    def _list(self, root: verify_history.Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
+    def _list(
+        self, root: verify_history.Root, name: str, size: int | None
+    ) -> tuple[ManifestFileMeta, ...] | None:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
         try:
             data = self.shelf.ahead.read(path)
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
-            root.broken(self.found, "list-missing", f"Manifest list {path} does not exist.", path, RESTORE)
+            root.broken(
+                self.found, "list-missing", f"Manifest list {path} does not exist.", path, RESTORE
+            )
             return None
         except (FormatError, UnsupportedFeature) as wrong:
             root.broken(self.found, "list-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
@@ -188,7 +217,9 @@ class _HistoryCheck:
             root.broken(self.found, "list-size", text, path, RESTORE)
         return metas
 
-    def _facts(self, metas: Sequence[ManifestFileMeta], root: verify_history.Root) -> list[Facts] | None:
+    def _facts(
+        self, metas: Sequence[ManifestFileMeta], root: verify_history.Root
+    ) -> list[Facts] | None:
         """The facts of all manifests; None if one of them cannot be read."""
         found = [self.shelf.get(meta) for meta in metas]
         for meta, one in zip(metas, found, strict=True):
@@ -197,12 +228,17 @@ class _HistoryCheck:
         whole = [one for one in found if one is not None]
         return whole if len(whole) == len(found) else None
 
-    def _check_counts(self, root: verify_history.Root, base: Sequence[Facts], delta: Sequence[Facts]) -> None:
+    def _check_counts(
+        self, root: verify_history.Root, base: Sequence[Facts], delta: Sequence[Facts]
+    ) -> None:
         snapshot = root.snapshot
         came = sum(one.net_rows for one in delta)
         total = came + sum(one.net_rows for one in base)
         cure = "Counts of this table cannot be trusted; its rows are as its files have them."
-        counts = {"delta": (snapshot.delta_record_count, came), "total": (snapshot.total_record_count, total)}
+        counts = {
+            "delta": (snapshot.delta_record_count, came),
+            "total": (snapshot.total_record_count, total),
+        }
         for what, (said, counted) in counts.items():
             if said != counted:
                 text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
@@ -211,9 +247,17 @@ class _HistoryCheck:
     def _check_changelog(self, root: verify_history.Root) -> None:
         name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
         tagged = root.snapshot.nonce in self.tagged
-        if name is not None and tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+        if (
+            name is not None
+            and tagged
+            and (root.is_tag or not self.shelf.storage.exists(manifest_path(name)))
+        ):
             return  # a tag may lack it, and so may a snapshot that a rollback restored from one (semantics.md §8)
-        metas = () if name is None else self._list(root, name, root.snapshot.changelog_manifest_list_size)
+        metas = (
+            ()
+            if name is None
+            else self._list(root, name, root.snapshot.changelog_manifest_list_size)
+        )
         facts = None if metas is None else self._facts(metas, root)
         if facts is None:
             return
@@ -221,21 +265,30 @@ class _HistoryCheck:
         if said is not None and said != counted:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        self._check_live(root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)])))
+        self._check_live(
+            root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)]))
+        )
 
-    def _check_merge(self, root: verify_history.Root, state: _State | None, base: Sequence[Facts]) -> None:
+    def _check_merge(
+        self, root: verify_history.Root, state: _State | None, base: Sequence[Facts]
+    ) -> None:
         """Checks that merging manifests changed no live file."""
         if state is None:
             return
         merged = replay([(one.ids, one.signs) for one in base]).live
         if not np.array_equal(merged, state.live):
-            lost, gained = len(np.setdiff1d(state.live, merged)), len(np.setdiff1d(merged, state.live))
+            lost, gained = (
+                len(np.setdiff1d(state.live, merged)),
+                len(np.setdiff1d(merged, state.live)),
+            )
             what = f"{lost} live files were lost and {gained} gained by that"
             text = f"Manifests were merged between the snapshot before and {root.name}, and {what}."
             cure = "Roll the table back to the snapshot before."
             self.found.error("merge-changed-files", text, root.path, cure)
 
-    def _check_replay(self, root: verify_history.Root, after: Replayed, metas: Sequence[ManifestFileMeta]) -> None:
+    def _check_replay(
+        self, root: verify_history.Root, after: Replayed, metas: Sequence[ManifestFileMeta]
+    ) -> None:
         roll_back = "Roll the table back to the snapshot before"
         twice = f"is added twice as of {root.name}: its rows exist twice."
         for_twice = f"{roll_back} the second commit. Java fails when it next merges manifests."
@@ -276,18 +329,28 @@ class _HistoryCheck:
             if len(several) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
                 text = f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
-                cure = "Compact the table." if POSTPONE_BUCKET in several else "Overwrite the partition."
+                cure = (
+                    "Compact the table."
+                    if POSTPONE_BUCKET in several
+                    else "Overwrite the partition."
+                )
                 self.found.error("bucket-counts-differ", text, root.path, cure)
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""
-        ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
-        ranges = ranges[np.isin(ranges[:, 0], live) & (ranges[:, 3] >= 0)]  # files that wait have no numbers
+        ranges = (
+            np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
+        )
+        ranges = ranges[
+            np.isin(ranges[:, 0], live) & (ranges[:, 3] >= 0)
+        ]  # files that wait have no numbers
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
         for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
             folder = self.shelf.folders[group]
-            text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
+            text = (
+                f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
+            )
             cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
             self.found.warning("sequence-overlap", text, folder, cure)

@@ -23,7 +23,11 @@ from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS
 
 _MOST_KNOWN: Final = 10_000
 
-_OF_METADATA: Final = (("manifest", MANIFEST_FOLDER), ("index", INDEX_FOLDER), ("statistics", STATISTICS_FOLDER))
+_OF_METADATA: Final = (
+    ("manifest", MANIFEST_FOLDER),
+    ("index", INDEX_FOLDER),
+    ("statistics", STATISTICS_FOLDER),
+)
 
 
 @dataclass(slots=True)
@@ -58,7 +62,9 @@ class SearchedFolders:
             yield files_of(self.storage, folder)
             return
         for page in self.storage.list_below(folder):
-            yield [one for one in page if self._is_searched(kind, folder, one.path.rpartition("/")[0])]
+            yield [
+                one for one in page if self._is_searched(kind, folder, one.path.rpartition("/")[0])
+            ]
 
     def _is_searched(self, kind: str, listed: str, folder: str) -> bool:
         """Whether the files of a folder without folders of its own are searched."""
@@ -74,7 +80,9 @@ class SearchedFolders:
     def _note(self, parts: Sequence[str], folder: str) -> None:
         *partitions, bucket = parts
         keys = self.layout.partition_keys
-        is_partition = len(parts) <= len(keys) and is_partition_folder(bucket, keys[len(partitions)])
+        is_partition = len(parts) <= len(keys) and is_partition_folder(
+            bucket, keys[len(partitions)]
+        )
         if not is_partition and ("=" in bucket or bucket.startswith("bucket-")):
             self._skip(folder)
 
@@ -178,7 +186,9 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
     ends = np.append(starts[1:], len(ids)) - 1
     live = ids[ends[running[ends] > 0]]
-    return Replayed(live=live, twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0]))
+    return Replayed(
+        live=live, twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
+    )
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:

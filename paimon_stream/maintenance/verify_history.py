@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchema, InvalidOption, NotFound
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
@@ -25,7 +31,9 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_definition, table_of
 
 _STREAM: Final = "paimon-stream_"
-_LOST: Final = "Restore the snapshot files from a backup before anything else writes or cleans here."
+_LOST: Final = (
+    "Restore the snapshot files from a backup before anything else writes or cleans here."
+)
 _RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot before it."
 
 
@@ -50,7 +58,11 @@ class Root:
     @property
     def name(self) -> str:
         """The name for messages."""
-        return f"{self.path.partition('/')[0]} {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
+        return (
+            f"{self.path.partition('/')[0]} {self.snapshot.id}"
+            if self.tag is None
+            else f"tag {self.tag!r}"
+        )
 
     def broken(self, found: Findings, code: str, text: str, path: str, cure: str) -> None:
         """Adds an error about a file that it needs. Others that need the file add the same error."""
@@ -71,8 +83,13 @@ def check_pins(storage: Storage, found: Findings) -> None:
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
-    tags = [_root(storage, stat, None, found) for stat in storage.list_files(layout.TAG_FOLDER, "tag-")]
-    return [*read_numbered(storage, layout.SNAPSHOT_FOLDER, found), *(one for one in tags if one is not None)]
+    tags = [
+        _root(storage, stat, None, found) for stat in storage.list_files(layout.TAG_FOLDER, "tag-")
+    ]
+    return [
+        *read_numbered(storage, layout.SNAPSHOT_FOLDER, found),
+        *(one for one in tags if one is not None),
+    ]
 
 
 def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
@@ -81,17 +98,25 @@ def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
     numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
-    return [root for number, _, stat in ascending if (root := _root(ahead, stat, number, found)) is not None]
+    return [
+        root
+        for number, _, stat in ascending
+        if (root := _root(ahead, stat, number, found)) is not None
+    ]
 
 
-def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings) -> Root | None:
+def _root(
+    storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings
+) -> Root | None:
     kind = stat.path.partition("/")[0]
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
         return None  # it was removed since the listing
     except FormatError as wrong:
-        cure = _RESTORE if number is not None else f"Restore the file, or {removal_of_tag(stat.path)}"
+        cure = (
+            _RESTORE if number is not None else f"Restore the file, or {removal_of_tag(stat.path)}"
+        )
         found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, cure)
         return None
     found.checked[f"{kind}s"] += 1
@@ -118,12 +143,18 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
         if new.total_record_count != old.total_record_count + new.delta_record_count:
             right = f"{old.id} had {old.total_record_count} and {new.delta_record_count} were added"
             text = f"Snapshot {new.id} has {new.total_record_count} records in all, but {right}."
-            found.error("record-count-line", text, after.path, "Counts of this table cannot be trusted.")
+            found.error(
+                "record-count-line", text, after.path, "Counts of this table cannot be trusted."
+            )
         if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
             text = f"The watermark of snapshot {new.id} is below that of {old.id}."
-            found.warning("watermark-back", text, after.path, "Find out which writer made that snapshot.")
+            found.warning(
+                "watermark-back", text, after.path, "Find out which writer made that snapshot."
+            )
         if new.time_millis < old.time_millis:
-            text = f"Snapshot {new.id} is {old.time_millis - new.time_millis} ms older than {old.id}."
+            text = (
+                f"Snapshot {new.id} is {old.time_millis - new.time_millis} ms older than {old.id}."
+            )
             cure = "Set the clocks of all writers right: expiry and time travel go by these times."
             found.info("time-back", text, after.path, cure)
 
@@ -147,7 +178,9 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
         if key in published and one.commit_kind.value == "APPEND":
             twice = f"was published twice, as snapshots {published[key]} and {one.id}"
             text = f"Commit {number} of user {user!r} {twice}: its rows may be there twice."
-            cure = "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
+            cure = (
+                "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
+            )
             found.error("identifier-repeated", text, root.path, cure)
         published[key] = one.id
         if number < last.get(user, number):
@@ -175,10 +208,14 @@ def check_hints(storage: Storage, found: Findings) -> None:
         if not ids:
             why = lost_history(storage, in_doubt=False)
             if why is not None:
-                found.error("snapshots-lost", f"{why[0].upper()}{why[1:]}.", layout.SNAPSHOT_FOLDER, _LOST)
+                found.error(
+                    "snapshots-lost", f"{why[0].upper()}{why[1:]}.", layout.SNAPSHOT_FOLDER, _LOST
+                )
             elif lost_history(storage, in_doubt=True) is not None:
                 text = "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
-                found.warning("no-snapshot", text, layout.SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
+                found.warning(
+                    "no-snapshot", text, layout.SNAPSHOT_FOLDER, f"If rows were here: {_LOST}"
+                )
             return
         present, right = set(ids), ids[which]
         hint = layout.read_hint(storage, path)
@@ -194,9 +231,13 @@ def check_hints(storage: Storage, found: Findings) -> None:
         elif named == right:
             continue
         elif path == layout.EARLIEST_HINT:
-            found.warning("earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure)
+            found.warning(
+                "earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure
+            )
         elif named + 1 in present:
-            found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
+            found.info(
+                "latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure
+            )
         else:
             why = f"{path} says {text}; the newest snapshot is {right}. Java trusts it and reads nothing."
             lost = f"If snapshots up to {text} were there: {_LOST} If not: {cure}"
@@ -239,7 +280,9 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             continue
         except CorruptMetadata as wrong:
             text = f"{wrong.message} Java fails on it when it expires snapshots."
-            found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts over.")
+            found.error(
+                "consumer-broken", text, stat.path, "Delete the file: the consumer starts over."
+            )
             continue
         found.checked["consumers"] += 1
         if ids and following < ids[0]:
@@ -248,7 +291,9 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             found.warning("consumer-behind", text, stat.path, cure)
         elif ids and following > ids[-1] + 1:
             text = f"{stat.path} wants snapshot {following}; the newest is {ids[-1]}."
-            found.warning("consumer-ahead", text, stat.path, "Was the table rolled back? Reset the consumer.")
+            found.warning(
+                "consumer-ahead", text, stat.path, "Was the table rolled back? Reset the consumer."
+            )
 
 
 def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None:
@@ -272,8 +317,12 @@ def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None
             found.checked["journals"] += 1
             if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
                 continue  # it was published: a later batch is journalled only after that
-            missing = [one for one in data_files(table.layout, entry.messages) if not storage.exists(one)]
+            missing = [
+                one for one in data_files(table.layout, entry.messages) if not storage.exists(one)
+            ]
             if missing:
-                text = f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
+                text = (
+                    f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
+                )
                 cure = "Restart the stream with its checkpoint: it writes the batch again."
                 found.warning("journal-files-missing", text, path, cure)

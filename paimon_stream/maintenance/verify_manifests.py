@@ -37,10 +37,22 @@ _AT_ONCE: Final = 4096
 _WHOLE_BLOCK: Final = 100
 """Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
-    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE", "_FILE._ROW_COUNT",
-    "_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTERNAL_PATH",
-)  # fmt: skip
+    "_PARTITION",
+    "_KIND",
+    "_BUCKET",
+    "_TOTAL_BUCKETS",
+    "_FILE._FILE_NAME",
+    "_FILE._FILE_SIZE",
+    "_FILE._ROW_COUNT",
+    "_FILE._MIN_SEQUENCE_NUMBER",
+    "_FILE._MAX_SEQUENCE_NUMBER",
+    "_FILE._SCHEMA_ID",
+    "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES",
+    "_FILE._DELETE_ROW_COUNT",
+    "_FILE._EMBEDDED_FILE_INDEX",
+    "_FILE._EXTERNAL_PATH",
+)
 _Row: TypeAlias = tuple[Any, ...]
 _BlockKey: TypeAlias = tuple[int, bytes]
 
@@ -123,8 +135,17 @@ class Shelf:
             self.found.error("manifest-size", text, path, RESTORE)
         try:
             return self._facts(data, meta, path)
-        except (FormatError, UnsupportedFeature, ValueError, TypeError, KeyError, OverflowError) as wrong:
-            self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE)
+        except (
+            FormatError,
+            UnsupportedFeature,
+            ValueError,
+            TypeError,
+            KeyError,
+            OverflowError,
+        ) as wrong:
+            self.found.error(
+                "manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE
+            )
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> Facts:
@@ -167,7 +188,9 @@ class Shelf:
             while some := list(islice(of_block, _AT_ONCE)):
                 parts[number - 1].take(some)
         if self.found.is_empty:
-            self._blocks.update((key, one) for key, one in fresh.items() if len(one.ids) >= _WHOLE_BLOCK)
+            self._blocks.update(
+                (key, one) for key, one in fresh.items() if len(one.ids) >= _WHOLE_BLOCK
+            )
         whole = _Pass(self, path, keyed=keyed)
         for one in parts:
             whole.add(one)
@@ -178,7 +201,9 @@ class Shelf:
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
             said = f"its list says {meta.num_added_files} and {meta.num_deleted_files}."
-            text = f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; {said}"
+            text = (
+                f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; {said}"
+            )
             self.found.error("manifest-counts", text, path, RESTORE)
         outside = self._has_others(meta, {partition for partition, _ in seen.totals})
         if meta.min_bucket is not None and meta.max_bucket is not None and seen.buckets:
@@ -204,12 +229,18 @@ class Shelf:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
             return
-        added = [at for at, sign in enumerate(seen.signs) if sign > 0 and seen.ids[at] not in seen.unusable]
+        added = [
+            at
+            for at, sign in enumerate(seen.signs)
+            if sign > 0 and seen.ids[at] not in seen.unusable
+        ]
         if len(added) > self.sample:
             added = [added[self.rng.below(len(added))] for _ in range(self.sample)]
         self.pool += [(seen.ids[at], path) for at in added]
         if len(self.pool) > _POOL * self.sample:
-            self.pool = [self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)]
+            self.pool = [
+                self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)
+            ]
 
     def folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
         """The folder of a bucket, or of a file with this external path; words for one that the table cannot have."""
@@ -241,7 +272,9 @@ class Shelf:
             return
         yield from (one for one in entries if hash(tuple(one.identity)) in wanted)
 
-    def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
+    def names(
+        self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
+    ) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
@@ -298,9 +331,13 @@ class _Pass:
         added = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         deleted = [not one and why is None for one, why in zip(adds, wrong, strict=True)]
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
-        self.totals.subtract(zip(compress(partitions, deleted), compress(totals, deleted), strict=True))
+        self.totals.subtract(
+            zip(compress(partitions, deleted), compress(totals, deleted), strict=True)
+        )
         for identity, why in zip(identities, wrong, strict=True):
-            if why is not None:  # its name, bucket or partition is none that the table can have, so it has no path
+            if (
+                why is not None
+            ):  # its name, bucket or partition is none that the table can have, so it has no path
                 self.unusable.add(identity)
                 text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
                 cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
@@ -329,12 +366,16 @@ class _Pass:
             path, size = f"{folders[at]}/{rows[at][4]}", rows[at][5]
             now = inventory.size_now(path)
             if now != size:
-                self.shelf.suspects[identities[at]] = Suspect(path=shown(path), expected=size, found=now)
+                self.shelf.suspects[identities[at]] = Suspect(
+                    path=shown(path), expected=size, found=now
+                )
         for at, row in enumerate(rows):
             for other in row[11]:  # the sizes of extra files are not recorded, so any size is right
                 beside = f"{folders[at]}/{other}"
                 if inventory.size_now(beside) is None:
-                    self.shelf.suspects[identities[at]] = Suspect(path=shown(beside), expected=-1, found=None)
+                    self.shelf.suspects[identities[at]] = Suspect(
+                        path=shown(beside), expected=-1, found=None
+                    )
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""

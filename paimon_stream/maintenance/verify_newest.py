@@ -12,7 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from paimon_stream.errors import CorruptMetadata, FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    InvalidData,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.deletion_vectors import deleted_positions
 from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
@@ -23,7 +30,13 @@ from paimon_stream.maintenance.findings import REBUILD, REBUILD_LATER, RESTORE, 
 from paimon_stream.maintenance.verify_history import Root
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, looks_up
-from paimon_stream.options import DATA_EVOLUTION, DELETION_VECTORS, MERGE_ENGINE, ROW_TRACKING, Options
+from paimon_stream.options import (
+    DATA_EVOLUTION,
+    DELETION_VECTORS,
+    MERGE_ENGINE,
+    ROW_TRACKING,
+    Options,
+)
 from paimon_stream.read.merged import buckets, sections
 from paimon_stream.read.rows import deleted_rows, section_batches
 from paimon_stream.read.scan import plan_scan
@@ -41,9 +54,15 @@ def check_newest(table: Table, sample: int, found: Findings) -> None:
     """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`, `StorageError`."""
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
         table.options.value(option)  # a wrong value is no reason to check less
-    checks: tuple[Callable[..., None], ...] = (_check_levels, partial(_check_live_keys, sample=sample), _check_row_ids)
+    checks: tuple[Callable[..., None], ...] = (
+        _check_levels,
+        partial(_check_live_keys, sample=sample),
+        _check_row_ids,
+    )
     for check in checks:
-        with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):  # others report it
+        with suppress(
+            FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature
+        ):  # others report it
             check(table, found)
 
 
@@ -64,7 +83,9 @@ def _check_levels(table: Table, found: Findings) -> None:
         for section in sections(bucket, keys):
             members = section.files
             lowest = max(one.file.level for one in members)
-            wrong = [one for one in members if one.file.level < lowest and one.file.schema_id in plain]
+            wrong = [
+                one for one in members if one.file.level < lowest and one.file.schema_id in plain
+            ]
             if wrong:
                 _report(table, wrong[0], lowest, found)
                 break
@@ -78,11 +99,15 @@ def _check_live_keys(table: Table, found: Findings, sample: int) -> None:
         return
     keys = table.schema.trimmed_primary_keys
     scan = plan_scan(table, columns=keys)
-    scan = replace(scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={}))
+    scan = replace(
+        scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={})
+    )
     types = [one.type for one in scan.columns]
     for bucket in buckets(one for one in scan.files if one.file.level > 0):
         for section in sections(bucket, types):
-            some = [one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None][:sample]
+            some = [
+                one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None
+            ][:sample]
             if len(some) < 2:
                 continue
             sample -= len(some)
@@ -125,7 +150,9 @@ def _check_row_ids(table: Table, found: Findings) -> None:
                 found.error("row-ids-twice", text, one.file_name, RESTORE)
             end, before = max(end, first + one.row_count), one.file_name
         elif ROW_ID not in (one.write_cols or ()):
-            text = f"The rows of {one.file_name} have no ids, although row-tracking.enabled is true."
+            text = (
+                f"The rows of {one.file_name} have no ids, although row-tracking.enabled is true."
+            )
             cure = "Overwrite its partition with the rows that it has now."
             found.error("row-ids-missing", text, one.file_name, cure)
     if end > (snapshot.next_row_id or 0):
@@ -166,7 +193,9 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
     if name is None:
         return
     path = manifest_path(name)
-    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(DELETION_VECTORS)
+    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
+        DELETION_VECTORS
+    )
     cure = REBUILD if can_be_made and name == current else RESTORE
     try:
         entries = decode_index_manifest(shelf.storage.read(path), path)
@@ -190,12 +219,18 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
         if size is None:
             code, text = "index-file-missing", f"Index file {index} does not exist."
         elif size != entry.file.file_size:
-            code, text = "index-file-size", f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
+            code, text = (
+                "index-file-size",
+                f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}.",
+            )
         elif is_hash and size != 4 * entry.file.row_count:
             text = f"Hash index {index} has {size} bytes, four a hash; {path} says {entry.file.row_count} hashes."
             code = "index-file-count"
         elif several > 1:
-            code, text = "index-file-twice", f"{index} is one of {several} hash indexes of its bucket in {path}."
+            code, text = (
+                "index-file-twice",
+                f"{index} is one of {several} hash indexes of its bucket in {path}.",
+            )
         elif (wrong_vector := _wrong_vector(entry, index, shelf)) is not None:
             code, text = "deletion-vector-broken", wrong_vector
         else:
@@ -219,7 +254,11 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
             deleted_positions(data, one, _ANY_ROWS, path)
     except (CorruptMetadata, NotFound) as wrong:
         return wrong.message
-    return None if entry.file.deletions is not None else f"The entry of {path} does not say where its vectors are."
+    return (
+        None
+        if entry.file.deletions is not None
+        else f"The entry of {path} does not say where its vectors are."
+    )
 
 
 def check_hash_index(newest: Root, shelf: Shelf) -> None:
@@ -245,7 +284,9 @@ def check_hash_index(newest: Root, shelf: Shelf) -> None:
         hashes = {}
         for bucket, file in files.items():
             with suppress(FormatError):
-                hashes[bucket] = hashes_of(read_index_file(shelf.storage, table.layout, partition, bucket, file))
+                hashes[bucket] = hashes_of(
+                    read_index_file(shelf.storage, table.layout, partition, bucket, file)
+                )
         _check_hashes(shelf, partition, hashes)
 
 

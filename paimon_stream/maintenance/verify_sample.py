@@ -43,7 +43,9 @@ def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:
 def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
     pool = dict(shelf.pool)
     ids = [one for one in pool if one not in shelf.suspects]
-    alive = [one for one, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True) if lives]
+    alive = [
+        one for one, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True) if lives
+    ]
     while len(alive) > shelf.sample:
         alive.pop(shelf.rng.below(len(alive)))
     wanted: dict[str, set[int]] = {}
@@ -68,7 +70,9 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     except NotFound:
         return  # gone since it was listed, because its snapshot expired
     except UnsupportedFeature as why:
-        found.info("file-not-read", f"{path} was not read: {why}", path, "Read it with another engine.")
+        found.info(
+            "file-not-read", f"{path} was not read: {why}", path, "Read it with another engine."
+        )
         return
     except InvalidData as wrong:
         text = f"{path}: {wrong.message.rstrip('.')}."
@@ -79,7 +83,9 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
         return
     found.checked["sampled files"] += 1
     found.checked["sampled rows"] += checker.rows
-    shelf.sampled.setdefault((entry.partition, entry.bucket), []).append((path, np.concatenate(checker.hashes)))
+    shelf.sampled.setdefault((entry.partition, entry.bucket), []).append(
+        (path, np.concatenate(checker.hashes))
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,7 +143,12 @@ class _File:
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
         total, keys = self.entry.total_buckets, self.written.bucket_keys
         dynamic = self.table.has_dynamic_buckets
-        if not (total > 0 or dynamic) or not keys or any(name not in columns for name in keys) or not rows:
+        if (
+            not (total > 0 or dynamic)
+            or not keys
+            or any(name not in columns for name in keys)
+            or not rows
+        ):
             return
         batch = pa.RecordBatch.from_arrays([columns[name] for name in keys], names=list(keys))
         types = [self.written.field(name).type for name in keys]
@@ -158,7 +169,9 @@ class _File:
             self.found.error("row-partition", text, self.path, cure)
         if self.astray:
             text = f"{self.astray:,} of {self.rows:,} rows in {self.path} belong to another bucket."
-            cure = "Overwrite the partition: lookups by key and merging look for these rows elsewhere."
+            cure = (
+                "Overwrite the partition: lookups by key and merging look for these rows elsewhere."
+            )
             self.found.error("row-bucket", text, self.path, cure)
         self._check_statistics()
         if self.keyed:
@@ -184,29 +197,44 @@ class _File:
             low, high = merged(self.bounds.get(one.name, []), one.type)
             untrue = _contradiction(one.type, stats, low, high, self.nulls[one.name])
             if untrue:
-                text = f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
+                text = (
+                    f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
+                )
                 cure = "Overwrite the partition, or compact it, so that the file is written again."
                 self.found.error("statistics-of-file", text, self.path, cure)
 
     def _check_sequences(self) -> None:
         file = self.entry.file
         low, high = merged(self.bounds.get(SEQUENCE_COLUMN.name, []), SEQUENCE_COLUMN.type)
-        if low is not None and not file.min_sequence_number <= low <= high <= file.max_sequence_number:
+        if (
+            low is not None
+            and not file.min_sequence_number <= low <= high <= file.max_sequence_number
+        ):
             said = f"its manifest says {file.min_sequence_number} to {file.max_sequence_number}."
             text = f"{self.path} holds sequence numbers {low} to {high}; {said}"
             cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
             self.found.error("sequence-range", text, self.path, cure)
 
 
-def _contradiction(type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int) -> str | None:
+def _contradiction(
+    type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int
+) -> str | None:
     """How the statistics of a column contradict its rows; None if they do not."""
     if stats.null_count is not None and stats.null_count != nulls:
         return f"say {stats.null_count} NULLs where there are {nulls}"
     if low is None or _is_nan(low) or _is_nan(high):
         return None
-    if stats.min is not None and not _is_nan(stats.min) and _key(type_, stats.min) > _key(type_, low):
+    if (
+        stats.min is not None
+        and not _is_nan(stats.min)
+        and _key(type_, stats.min) > _key(type_, low)
+    ):
         return f"say that nothing is below {stats.min!r}, where there is {low!r}"
-    if stats.max is not None and not _is_nan(stats.max) and _key(type_, stats.max) < _key(type_, high):
+    if (
+        stats.max is not None
+        and not _is_nan(stats.max)
+        and _key(type_, stats.max) < _key(type_, high)
+    ):
         return f"say that nothing is above {stats.max!r}, where there is {high!r}"
     return None
 

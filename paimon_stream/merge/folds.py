@@ -13,7 +13,15 @@ from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.merge import key_runs
 from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, Part, RowActions, picked, ranks
 from paimon_stream.merge.lists import collected, joined, maps_merged
-from paimon_stream.merge.spec import DELETE, INSERT, KIND, RETRACTABLE, SEQUENCE, ColumnRule, MergeSpec
+from paimon_stream.merge.spec import (
+    DELETE,
+    INSERT,
+    KIND,
+    RETRACTABLE,
+    SEQUENCE,
+    ColumnRule,
+    MergeSpec,
+)
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18
@@ -25,7 +33,12 @@ ActionsOf = Callable[[str, ColumnRule], RowActions]
 
 
 def merged_columns(
-    spec: MergeSpec, columns: Mapping[str, pa.Array], runs: KeyRuns, newest: Ints, deleted: Flags, actions_of: ActionsOf
+    spec: MergeSpec,
+    columns: Mapping[str, pa.Array],
+    runs: KeyRuns,
+    newest: Ints,
+    deleted: Flags,
+    actions_of: ActionsOf,
 ) -> list[pa.Array]:
     """The columns with one row per key: each column with a rule as its rows' actions say, the others from the row at
     the key's place in `newest`. `deleted` are the keys whose row is a -D. Raises what `folded` raises."""
@@ -43,7 +56,9 @@ def merged_columns(
     return made
 
 
-def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
+def folded(
+    table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions
+) -> pa.Array:
     """One value per key. Raises `InvalidData` for retractions that the function cannot take, and `NumericOverflow`."""
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
@@ -61,13 +76,17 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
         case "listagg":
             return joined(column, actions, rule.delimiter, distinct=rule.distinct)
         case "collect":
-            return collected(column, actions, distinct=rule.distinct, older_first=rule.ignore_retract)
+            return collected(
+                column, actions, distinct=rule.distinct, older_first=rule.ignore_retract
+            )
         case "merge_map":
             return maps_merged(column, actions)
         case "key":
             places = actions.runs.last(actions.codes != key_runs.SKIP)
         case "last_value" | "of_group":
-            places = _held(actions, (actions.codes != key_runs.SKIP) & (actions.codes != key_runs.OUT_OF_ORDER))
+            places = _held(
+                actions, (actions.codes != key_runs.SKIP) & (actions.codes != key_runs.OUT_OF_ORDER)
+            )
         case "last_non_null_value" | "non_null":
             places = _last_non_null_value(actions, column)
         case "first_value":  # once there is a first value, an older row replaces it
@@ -165,7 +184,9 @@ def _values(column: pa.Array, actions: RowActions) -> Part:
     return values
 
 
-def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, fold: np.ufunc) -> pa.Array:
+def _folded(
+    column: pa.Array, values: Part, actions: RowActions, wanted: Flags, fold: np.ufunc
+) -> pa.Array:
     runs = actions.runs
     none = ~np.logical_or.reduceat(wanted, runs.starts)
     with np.errstate(all="ignore"):
@@ -178,7 +199,9 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
     return pa.array(made, column.type, mask=none)
 
 
-def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
+def _decimal_sums(
+    table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags
+) -> pa.Array:
     """The sums of decimals. NULL if a key has no value or the last step overflows. After a step that overflows, the
     next value begins a new sum. Sums in which no step can overflow are computed together, the others step by step.
     Raises `NumericOverflow` where Java returns a number that is too large for the type."""
@@ -207,7 +230,9 @@ def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, 
 def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Decimal | None:
     """The sum of one key's unscaled values, step by step."""
     bound = 10**type_.precision
-    lowest, highest = (-(2**63), 2**63 - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
+    lowest, highest = (
+        (-(2**63), 2**63 - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
+    )
     held: int | None = None
     for value in values:
         held = value if held is None else held + value
@@ -218,7 +243,9 @@ def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Deci
     total = _decimal(held, type_.scale)
     if abs(held) >= bound:
         text = f"The sum of column {name!r} of {table} is {total}, which is too large for {type_}."
-        raise NumericOverflow(f"{text} Widen the column's type.", table=table, column=name, value=str(total))
+        raise NumericOverflow(
+            f"{text} Widen the column's type.", table=table, column=name, value=str(total)
+        )
     return total
 
 
@@ -242,7 +269,10 @@ class _Arithmetic:
     def load(self, column: pa.Array) -> list[Any]:
         """The values, None for NULL."""
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
-        return [one if valid else None for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)]
+        return [
+            one if valid else None
+            for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)
+        ]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
         return pa.array(values, type_)
@@ -281,7 +311,9 @@ class _DecimalArithmetic(_Arithmetic):
         return _unscaled(column)
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
-        return pa.array([None if one is None else _decimal(one, self._scale) for one in values], type_)
+        return pa.array(
+            [None if one is None else _decimal(one, self._scale) for one in values], type_
+        )
 
     def times(self, held: int, new: int) -> int | None:
         return self._fit((abs(held * new) + self._one // 2) // self._one, (held < 0) != (new < 0))
@@ -303,10 +335,16 @@ def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) ->
     values = arithmetic.load(column.take(pa.array(runs.order[places])))
     made: list[Any] = [None] * len(runs.starts)
     with np.errstate(all="ignore"):
-        for key, code, value in zip(runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True):
+        for key, code, value in zip(
+            runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True
+        ):
             held = made[key]
             if code == key_runs.SET or (held is None and code != key_runs.RETRACT):
                 made[key] = value
             elif held is not None:
-                made[key] = arithmetic.over(held, value) if code == key_runs.RETRACT else arithmetic.times(held, value)
+                made[key] = (
+                    arithmetic.over(held, value)
+                    if code == key_runs.RETRACT
+                    else arithmetic.times(held, value)
+                )
     return arithmetic.store(made, column.type)

@@ -118,7 +118,9 @@ def _float_bits(column: pa.Array, exact: bool) -> Part:
 
 def _decimal_words(column: pa.Array) -> list[Part]:
     data = column.buffers()[1]
-    pairs = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))[2 * column.offset :].reshape(-1, 2)
+    pairs = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))[
+        2 * column.offset :
+    ].reshape(-1, 2)
     if column.type.precision <= _SMALL_DECIMAL:
         return [pairs[:, 0].copy()]
     return [pairs[:, 1].copy(), pairs[:, 0].copy().view(np.uint64)]
@@ -212,7 +214,9 @@ class KeyRuns:
     def _on_lowest(self, levels: Ints, least: int) -> Flags:
         along = levels[self.order]
         above = np.where(along >= least, along, np.iinfo(along.dtype).max)
-        made: Flags = (along >= least) & (along == np.minimum.reduceat(above, self.starts)[self.key_of])
+        made: Flags = (along >= least) & (
+            along == np.minimum.reduceat(above, self.starts)[self.key_of]
+        )
         return made
 
     def any(self, wanted: Flags) -> Flags:

@@ -34,7 +34,9 @@ def _in_order(actions: RowActions, wanted: Flags) -> Ints:
     older = actions.codes[places] == key_runs.OUT_OF_ORDER
     if not older.any():
         return places
-    return places[np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))]
+    return places[
+        np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))
+    ]
 
 
 def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
@@ -79,7 +81,9 @@ def _elements(column: pa.Array, actions: RowActions, places: Ints) -> "_Elements
     return _Elements(at, actions.runs.key_of[place], place)
 
 
-def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool) -> pa.Array:
+def collected(
+    column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool
+) -> pa.Array:
     """All elements of a key's lists, one list after the other; with `distinct`, each one once. With `older_first`, the
     list of an older row is put before the others, as in Java if the column ignores retractions."""
     actions = actions.since_set
@@ -87,7 +91,9 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_fi
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
     if distinct and pa.types.is_nested(column.type.value_type):
         return _lists(column, _one_by_one(column, actions, older_first=older_first), some)
-    found = _elements(column, actions, _in_order(actions, wanted) if older_first else np.flatnonzero(wanted))
+    found = _elements(
+        column, actions, _in_order(actions, wanted) if older_first else np.flatnonzero(wanted)
+    )
     if not distinct and not actions.retracts.any():
         return _lists(column, found, some)
     numbers = equals(column.values)
@@ -112,7 +118,9 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
     numbers = equals(column.values)
     bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))
     held: dict[int, list[int]] = {}
-    for place, (key, code) in enumerate(zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)):
+    for place, (key, code) in enumerate(
+        zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)
+    ):
         new, old = found.at[bounds[place] : bounds[place + 1]].tolist(), held.get(key, [])
         if code == key_runs.SET:
             held[key] = new
@@ -190,7 +198,9 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     there = chosen >= 0
     chosen, first = order[chosen[there]], order[first[there]]
     chosen = chosen[np.argsort(first, kind="stable")]
-    return _lists(column, _Elements(found.at[chosen], found.owner[chosen], found.place[chosen]), some)
+    return _lists(
+        column, _Elements(found.at[chosen], found.owner[chosen], found.place[chosen]), some
+    )
 
 
 def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
@@ -217,16 +227,21 @@ def _lists(column: pa.Array, found: "_Elements", some: Flags) -> pa.Array:
     at = pa.array(found.at)
     if pa.types.is_map(column.type):
         child = pa.StructArray.from_arrays(
-            [column.keys.take(at), column.items.take(at)], fields=[column.type.key_field, column.type.item_field]
+            [column.keys.take(at), column.items.take(at)],
+            fields=[column.type.key_field, column.type.item_field],
         )
     else:
         child = column.values.take(at)
     bits = None if some.all() else pa.array(some).buffers()[1]
-    return pa.Array.from_buffers(column.type, len(some), [bits, offsets.buffers()[1]], int((~some).sum()), 0, [child])
+    return pa.Array.from_buffers(
+        column.type, len(some), [bits, offsets.buffers()[1]], int((~some).sum()), 0, [child]
+    )
 
 
 def _offsets(owner: Ints, owners: int) -> pa.Array:
-    return pa.array(np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=owners)))).astype(np.int32))
+    return pa.array(
+        np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=owners)))).astype(np.int32)
+    )
 
 
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
@@ -234,7 +249,9 @@ def equals(values: pa.Array, *, plain: bool = False) -> Ints:
     compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and lists and maps with NULL equal none."""
     type_ = values.type
     if pa.types.is_struct(type_):
-        words = np.stack([equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1)
+        words = np.stack(
+            [equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1
+        )
         words[values.is_null().to_numpy(zero_copy_only=False)] = -1
         return _numbered(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
     if pa.types.is_nested(type_):
@@ -244,11 +261,15 @@ def equals(values: pa.Array, *, plain: bool = False) -> Ints:
         if plain:
             words[:, -1] = _unlike(words[:, -1], inner[-1].is_null())
         if plain and len(inner) > 1:
-            words = words[np.lexsort((words[:, 0], np.repeat(np.arange(len(values)), np.diff(bounds))))]
+            words = words[
+                np.lexsort((words[:, 0], np.repeat(np.arange(len(values)), np.diff(bounds))))
+            ]
         return _numbered(words.ravel(), bounds * len(inner), nulls(values))
     nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None
     if pa.types.is_floating(type_):
-        values = pa.array(ranks(pc.add(values, 0.0).cast(type_) if plain else values), mask=nulls(values))
+        values = pa.array(
+            ranks(pc.add(values, 0.0).cast(type_) if plain else values), mask=nulls(values)
+        )
     encoded = values.dictionary_encode(null_encoding="encode")
     made: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return made if nan is None else _unlike(made, nan)
@@ -256,7 +277,9 @@ def equals(values: pa.Array, *, plain: bool = False) -> Ints:
 
 def _unlike(numbers: Ints, which: pa.Array) -> Ints:
     """These numbers. Each for which `which` is true is replaced by one that no other value has."""
-    return np.where(which.fill_null(False).to_numpy(zero_copy_only=False), -2 - np.arange(len(numbers)), numbers)
+    return np.where(
+        which.fill_null(False).to_numpy(zero_copy_only=False), -2 - np.arange(len(numbers)), numbers
+    )
 
 
 def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:

@@ -12,9 +12,26 @@ from paimon_stream.errors import InvalidData
 from paimon_stream.merge import key_runs
 from paimon_stream.merge import spec as specs
 from paimon_stream.merge.folds import merged_columns
-from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, RowActions, flat, nulls, sort_columns, sorted_runs
+from paimon_stream.merge.key_runs import (
+    Flags,
+    Ints,
+    KeyRuns,
+    RowActions,
+    flat,
+    nulls,
+    sort_columns,
+    sorted_runs,
+)
 from paimon_stream.merge.lists import equals
-from paimon_stream.merge.spec import AGGREGATION, DELETE, FIRST_ROW, KIND, PARTIAL_UPDATE, ColumnRule, MergeSpec
+from paimon_stream.merge.spec import (
+    AGGREGATION,
+    DELETE,
+    FIRST_ROW,
+    KIND,
+    PARTIAL_UPDATE,
+    ColumnRule,
+    MergeSpec,
+)
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
@@ -41,7 +58,11 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     alone = changes.actions(np.where(adds, key_runs.ADD, key_runs.SKIP))
 
     def actions_of(name: str, rule: ColumnRule) -> RowActions:
-        return alone if rule.group is None else _actions_of(name, rule, groups[rule.group], of_groups[rule.group])
+        return (
+            alone
+            if rule.group is None
+            else _actions_of(name, rule, groups[rule.group], of_groups[rule.group])
+        )
 
     return merged_columns(spec, arrays, runs, newest, deleted, actions_of)
 
@@ -57,7 +78,9 @@ class _Group:
     ranks: Ints
 
 
-def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]) -> tuple[Flags, Ints]:
+def _ranks(
+    arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
+) -> tuple[Flags, Ints]:
     empty = np.ones(len(runs.order), np.bool_)
     parts = []
     for name in ordering:
@@ -119,12 +142,16 @@ class _Changes:
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts
-        codes = np.where(runs.retracts, key_runs.RETRACT, np.where(newer, key_runs.ADD, key_runs.OUT_OF_ORDER))
+        codes = np.where(
+            runs.retracts, key_runs.RETRACT, np.where(newer, key_runs.ADD, key_runs.OUT_OF_ORDER)
+        )
         codes = np.where(there, codes, key_runs.SKIP)
         return self.actions(codes), self.actions(np.where(newer, codes, key_runs.SKIP))
 
 
-def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]) -> RowActions:
+def _actions_of(
+    name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]
+) -> RowActions:
     with_function, without = actions
     if rule.function != "of_group":
         return with_function
@@ -138,7 +165,11 @@ Changes = tuple[pa.Table, pa.Table | None, Ints]
 
 
 def merge_rows(
-    spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool, levels: Ints | None = None
+    spec: MergeSpec,
+    rows: pa.Table | Iterable[pa.RecordBatch],
+    *,
+    keep_deletes: bool,
+    levels: Ints | None = None,
 ) -> pa.Table:
     """Merges rows of one bucket, in any order, to one row per key, sorted by key. Raises `InvalidData` for deletes that
     the table's engine does not accept.
@@ -184,14 +215,20 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     return (rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)).combine_chunks()
 
 
-def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> tuple[pa.Table, Ints]:
+def results(
+    spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags
+) -> tuple[pa.Table, Ints]:
     """One row for each key that has a result, in key order, and the positions of these keys. Only keys with
     `several` are merged by the engine; of each other key, its only row is the result. Raises `InvalidData`."""
     if not several.any():
         return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
         return _folded(spec, table, runs, several), np.arange(len(several))
-    chosen = _first_rows(spec, runs, several) if spec.engine == FIRST_ROW else _last_rows(spec, runs, several)
+    chosen = (
+        _first_rows(spec, runs, several)
+        if spec.engine == FIRST_ROW
+        else _last_rows(spec, runs, several)
+    )
     keys = np.flatnonzero(chosen >= 0)
     return table.take(pa.array(runs.order[chosen[keys]])), keys
 
@@ -253,7 +290,9 @@ class Comparison:
     compared: tuple[str, ...] | None = None
     marks: bool = False
 
-    def merged(self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool) -> Changes:
+    def merged(
+        self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
+    ) -> Changes:
         """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises `InvalidData`."""
         table = one_chunk(rows)
         runs = sorted_runs(self.spec, table)
@@ -272,7 +311,9 @@ class Comparison:
         log = self._log(table, merged, keys, before, changed) if self.logs else None
         return merged if keep_deletes else without_deletes(merged), log, older
 
-    def _first_rows(self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints) -> tuple[pa.Table, pa.Table]:
+    def _first_rows(
+        self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints
+    ) -> tuple[pa.Table, pa.Table]:
         """The first rows of all keys that are not on a higher level, and those that are new."""
         own = runs.select(levels[runs.order] <= self.level)
         merged, keys = results(self.spec, table, own, np.ones(len(own.starts), np.bool_))
@@ -280,7 +321,9 @@ class Comparison:
         written = (before < 0) | (levels[before] <= self.level)
         return merged.filter(pa.array(written)), merged.filter(pa.array(before < 0))
 
-    def _log(self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags) -> pa.Table:
+    def _log(
+        self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags
+    ) -> pa.Table:
         """For each changed key -U and +U, or +I, or -D, or nothing. `keys` are the keys of the merged rows."""
         at = np.full(len(before), -1)
         at[keys] = np.arange(len(keys))
@@ -299,7 +342,10 @@ class Comparison:
         both = [table.take(pa.array(before[less])), merged.take(pa.array(at[more]))]
         order = np.argsort(np.concatenate((2 * less, 2 * more + 1)))
         rows = pa.concat_tables(both).combine_chunks().take(pa.array(order))
-        place, column = table.schema.get_field_index(KIND), pa.array(kinds[order], table.schema.field(KIND).type)
+        place, column = (
+            table.schema.get_field_index(KIND),
+            pa.array(kinds[order], table.schema.field(KIND).type),
+        )
         return rows.set_column(place, table.schema.field(KIND), column)
 
 
@@ -308,6 +354,8 @@ def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str]) -> Flags:
     rows = old.num_rows
     found = np.zeros(rows, np.bool_)
     for name in columns:
-        numbers = equals(pa.concat_arrays([flat(old.column(name)), flat(new.column(name))]), plain=True)
+        numbers = equals(
+            pa.concat_arrays([flat(old.column(name)), flat(new.column(name))]), plain=True
+        )
         found |= numbers[:rows] != numbers[rows:]
     return found

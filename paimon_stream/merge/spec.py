@@ -14,20 +14,46 @@ from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 FUNCTIONS: Final = (
-    "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
-    "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
-)  # fmt: skip
+    "sum",
+    "product",
+    "max",
+    "min",
+    "last_value",
+    "last_non_null_value",
+    "first_value",
+    "first_non_null_value",
+    "bool_and",
+    "bool_or",
+    "listagg",
+    "collect",
+    "merge_map",
+)
 """The functions by the names that they have in Java."""
 
 RETRACTABLE: Final = frozenset(
-    {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"} | {"merge_map"}
+    {
+        "key",
+        "non_null",
+        "of_group",
+        "last_value",
+        "last_non_null_value",
+        "sum",
+        "product",
+        "collect",
+    }
+    | {"merge_map"}
 )
 """Functions that can process a -U or -D row. The others refuse it."""
 
 _NUMERIC: Final = {
-    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INT,
+    TypeRoot.BIGINT,
+    TypeRoot.FLOAT,
+    TypeRoot.DOUBLE,
     TypeRoot.DECIMAL,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +92,9 @@ SEQUENCE: Final = "_SEQUENCE_NUMBER"
 KIND: Final = "_VALUE_KIND"
 """The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
 
-SEQUENCE_COLUMN: Final = DataField(id=2_147_483_646, name=SEQUENCE, type=parse_type("BIGINT NOT NULL"))
+SEQUENCE_COLUMN: Final = DataField(
+    id=2_147_483_646, name=SEQUENCE, type=parse_type("BIGINT NOT NULL")
+)
 KIND_COLUMN: Final = DataField(id=2_147_483_645, name=KIND, type=parse_type("TINYINT NOT NULL"))
 
 PARTIAL_UPDATE: Final = "partial-update"
@@ -105,7 +133,9 @@ class MergeSpec:
     groups: tuple[SequenceGroup, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, options: opt.Options, *, table: str = "the table") -> "MergeSpec":
+    def of(
+        cls, schema: TableSchema, options: opt.Options, *, table: str = "the table"
+    ) -> "MergeSpec":
         """The spec of a table with these options. Raises `InvalidOption` for options that contradict each other or the
         columns, and `UnsupportedFeature` for an engine or function that this release does not have."""
         return _Reading(schema, options, table).spec()
@@ -114,7 +144,11 @@ class MergeSpec:
         """These columns, then those that merging them needs: keys, sequence fields, ordering columns of groups."""
         wanted = dict.fromkeys(columns)
         wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
-        groups = {rule.group for name in wanted if (rule := self.rules.get(name)) and rule.group is not None}
+        groups = {
+            rule.group
+            for name in wanted
+            if (rule := self.rules.get(name)) and rule.group is not None
+        }
         groups |= {position for position, group in enumerate(self.groups) if group.deletes}
         for position in sorted(groups):
             wanted |= dict.fromkeys(self.groups[position].ordering)
@@ -124,7 +158,11 @@ class MergeSpec:
 def looks_up(options: opt.Options) -> bool:
     """Whether compactions of a table with these options look up older values. Raises `InvalidOption`."""
     producer = options.value(opt.CHANGELOG_PRODUCER)
-    return producer == "lookup" or options.value(opt.DELETION_VECTORS) or options.value(opt.FORCE_LOOKUP)
+    return (
+        producer == "lookup"
+        or options.value(opt.DELETION_VECTORS)
+        or options.value(opt.FORCE_LOOKUP)
+    )
 
 
 class _Reading:
@@ -167,16 +205,22 @@ class _Reading:
 
     def _sequence_fields(self, engine: str) -> tuple[str, ...]:
         text = self._options.value(opt.SEQUENCE_FIELD)
-        names = self._columns(opt.SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(","))))
+        names = self._columns(
+            opt.SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(",")))
+        )
         if names and engine == FIRST_ROW:
             raise self._wrong(opt.SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
         if len(set(names)) < len(names):
             raise self._wrong(opt.SEQUENCE_FIELD.key, "names a column twice")
         for name in names:
             if self._schema.field(name).type.is_nested:
-                raise self._wrong(opt.SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
+                raise self._wrong(
+                    opt.SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered"
+                )
             if self._own_function(name) is not None:
-                raise self._wrong(opt.SEQUENCE_FIELD.key, f"names {name!r}, which is aggregated at the same time")
+                raise self._wrong(
+                    opt.SEQUENCE_FIELD.key, f"names {name!r}, which is aggregated at the same time"
+                )
         return names
 
     def _columns(self, key: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -189,7 +233,9 @@ class _Reading:
 
     def _function_of(self, column: str) -> str | None:
         own, default = self._own_function(column), opt.DEFAULT_AGGREGATE_FUNCTION
-        return self._options.value(default) if own is None and self._options.is_set(default) else own
+        return (
+            self._options.value(default) if own is None and self._options.is_set(default) else own
+        )
 
     def _own_function(self, column: str) -> str | None:
         return self._options.get(f"{_FIELDS}{column}.aggregate-function")
@@ -209,7 +255,9 @@ class _Reading:
                 rules[one.name] = ColumnRule(function="key")
             else:
                 function = self._function_of(one.name)
-                rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
+                rules[one.name] = self._rule(
+                    one, _LAST_NON_NULL if function is None else function, None
+                )
             if remove and rules[one.name].ignore_retract:
                 text = f"fields.{one.name}.ignore-retract"
                 raise self._wrong(text, "does not go with aggregation.remove-record-on-delete")
@@ -229,16 +277,28 @@ class _Reading:
             )
         if not fits(function, column.type):
             text = f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function"
-            raise InvalidOption(f"{text} {function!r} does not take. Change the function or the type.", **facts)
+            raise InvalidOption(
+                f"{text} {function!r} does not take. Change the function or the type.", **facts
+            )
         own = f"{_FIELDS}{column.name}."
         distinct = self._is_on(own + "distinct")
         delimiter = self._options.get(own + "list-agg-delimiter", ",")
         if function == "listagg" and distinct and not delimiter:
-            raise self._wrong(own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts")
+            raise self._wrong(
+                own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts"
+            )
         ignore = self._is_on(own + "ignore-retract")
-        return ColumnRule(function=function, ignore_retract=ignore, distinct=distinct, delimiter=delimiter, group=group)
+        return ColumnRule(
+            function=function,
+            ignore_retract=ignore,
+            distinct=distinct,
+            delimiter=delimiter,
+            group=group,
+        )
 
-    def _partial_update(self, remove: bool, ignore: bool) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
+    def _partial_update(
+        self, remove: bool, ignore: bool
+    ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
         groups, member_of = self._groups()
         ordering = {name for group in groups for name in group.ordering}
         on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
@@ -248,7 +308,10 @@ class _Reading:
             if given and ignore:
                 raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {key}")
         if remove and groups:
-            raise self._wrong(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
+            raise self._wrong(
+                opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key,
+                "does not go with sequence groups of columns",
+            )
         if not set(deleting) <= ordering:
             raise self._wrong(on_group, "names a column that orders no sequence group")
         rules = {}
@@ -259,14 +322,22 @@ class _Reading:
             elif one.name in self._schema.primary_keys:
                 rules[one.name] = ColumnRule(function="key")
             elif function is None:
-                rules[one.name] = ColumnRule(function="non_null" if group is None else "of_group", group=group)
+                rules[one.name] = ColumnRule(
+                    function="non_null" if group is None else "of_group", group=group
+                )
             else:
                 if group is None and function != _LAST_NON_NULL:
                     own = f"fields.{one.name}.aggregate-function"
-                    key = own if self._own_function(one.name) else opt.DEFAULT_AGGREGATE_FUNCTION.key
-                    raise self._wrong(key, f"needs a sequence group that has the column {one.name!r}")
+                    key = (
+                        own if self._own_function(one.name) else opt.DEFAULT_AGGREGATE_FUNCTION.key
+                    )
+                    raise self._wrong(
+                        key, f"needs a sequence group that has the column {one.name!r}"
+                    )
                 rules[one.name] = self._rule(one, function, group)
-        return tuple([replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]), rules
+        return tuple(
+            [replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]
+        ), rules
 
     def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
         """The sequence groups, and the position of each column's group."""
@@ -278,7 +349,9 @@ class _Reading:
             ordering = self._columns(key, key[len(_FIELDS) : -len(".sequence-group")].split(","))
             for name in ordering:
                 if self._schema.field(name).type.is_nested:
-                    raise self._wrong(key, f"is ordered by {name!r}, whose values cannot be ordered")
+                    raise self._wrong(
+                        key, f"is ordered by {name!r}, whose values cannot be ordered"
+                    )
             members = self._columns(key, self._options[key].split(","))
             if len(set(members)) < len(members):
                 raise self._wrong(key, "names a column twice")

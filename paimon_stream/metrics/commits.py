@@ -40,32 +40,62 @@ class Histogram:
         """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are estimated as by
         Apache Commons Math, which Java's histogram uses: by position share · (n + 1)."""
         values = np.array(self._values or [0.0])
-        low, *shares, high = np.quantile(values, (0, 0.50, 0.95, 0.99, 1), method="weibull").tolist()
-        return dict(zip(PARTS, (self._count, low, high, float(values.mean()), *shares), strict=True))
+        low, *shares, high = np.quantile(
+            values, (0, 0.50, 0.95, 0.99, 1), method="weibull"
+        ).tolist()
+        return dict(
+            zip(PARTS, (self._count, low, high, float(values.mean()), *shares), strict=True)
+        )
 
 
 _LAST: Final = {
-    "lastTableFilesAdded": "files_added", "lastTableFilesDeleted": "files_deleted",
-    "lastTableFilesAppended": "files_appended", "lastTableFilesCommitCompacted": "files_compacted",
+    "lastTableFilesAdded": "files_added",
+    "lastTableFilesDeleted": "files_deleted",
+    "lastTableFilesAppended": "files_appended",
+    "lastTableFilesCommitCompacted": "files_compacted",
     "lastChangelogFilesAppended": "changelog_files_appended",
-    "lastChangelogFileCommitCompacted": "changelog_files_compacted", "lastDeltaRecordsAppended": "records_appended",
+    "lastChangelogFileCommitCompacted": "changelog_files_compacted",
+    "lastDeltaRecordsAppended": "records_appended",
     "lastChangelogRecordsAppended": "changelog_records_appended",
     "lastDeltaRecordsCommitCompacted": "records_compacted",
-    "lastChangelogRecordsCommitCompacted": "changelog_records_compacted", "lastPartitionsWritten": "partitions",
-    "lastBucketsWritten": "buckets", "lastCompactionInputFileSize": "compaction_input_bytes",
+    "lastChangelogRecordsCommitCompacted": "changelog_records_compacted",
+    "lastPartitionsWritten": "partitions",
+    "lastBucketsWritten": "buckets",
+    "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
-}  # fmt: skip
+}
 COUNTERS: Final = (
-    "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
-    "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
-    "compactions", "failedCompactions", "committedRows", "committedFiles", "committedBytes",
-)  # fmt: skip
+    "skippedBatches",
+    "uncertainCommits",
+    "lostRaces",
+    "conflicts",
+    "compactionConflicts",
+    "sequenceConflicts",
+    "orphanFilesDeleted",
+    "manifestsMerged",
+    "expiredSnapshots",
+    "expiredFiles",
+    "failedExpiries",
+    "compactions",
+    "failedCompactions",
+    "committedRows",
+    "committedFiles",
+    "committedBytes",
+)
 """The names of the metrics that only grow."""
 METRICS: Final = (
-    "lastCommitDuration", *(f"commitDuration.{part}" for part in PARTS), "lastCommitAttempts", "lastGeneratedSnapshots",
-    *_LAST, "lastCommittedSnapshotId", "lastSnapshotId", "writeDuration", "lastCommitTrips",
-    *(f"lastCommitRequests.{kind}" for kind in KINDS), *COUNTERS,
-)  # fmt: skip
+    "lastCommitDuration",
+    *(f"commitDuration.{part}" for part in PARTS),
+    "lastCommitAttempts",
+    "lastGeneratedSnapshots",
+    *_LAST,
+    "lastCommittedSnapshotId",
+    "lastSnapshotId",
+    "writeDuration",
+    "lastCommitTrips",
+    *(f"lastCommitRequests.{kind}" for kind in KINDS),
+    *COUNTERS,
+)
 """The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
 made a snapshot; all others count since the sink was created."""
 
@@ -93,7 +123,11 @@ class CommitMetrics:
             if report.outcome != "committed":
                 return
             self._durations.update(report.commit_millis)
-            totals = {"committedRows": report.rows, "committedFiles": report.files, "committedBytes": report.bytes}
+            totals = {
+                "committedRows": report.rows,
+                "committedFiles": report.files,
+                "committedBytes": report.bytes,
+            }
             self._counters.update(totals)
             self._counters["lostRaces"] += report.attempts - 1
             self._counters["manifestsMerged"] += report.manifests_merged
@@ -124,7 +158,11 @@ class CommitMetrics:
                 self._counters["expiredSnapshots"] += len(report.snapshots)
                 self._counters["expiredFiles"] += sum(report.files.values())
 
-    def compacted(self, counter: str, count: int) -> None:
+    def compacted(
+        self,
+        counter: str,
+        count: int,
+    ) -> None:
         """Adds to a counter of the compactions behind batches."""
         with self._lock:
             self._counters[counter] += count
@@ -147,14 +185,27 @@ Reporter = Callable[[CommitReport], object]
 """Called once per batch after its commit, in the driver's thread that committed; also for empty and replayed ones."""
 
 _EXTRA: Final = {
-    "table": "location", "user": "user", "batch": "identifier", "outcome": "outcome", "snapshot": "snapshot_id",
-    "attempts": "attempts", "rows": "rows", "files": "files", "bytes": "bytes", "millis": "millis",
-    "reused": "reused", "trips": "trips",
-}  # fmt: skip
+    "table": "location",
+    "user": "user",
+    "batch": "identifier",
+    "outcome": "outcome",
+    "snapshot": "snapshot_id",
+    "attempts": "attempts",
+    "rows": "rows",
+    "files": "files",
+    "bytes": "bytes",
+    "millis": "millis",
+    "reused": "reused",
+    "trips": "trips",
+}
 """The attributes of a record, each with the field of a report that it holds."""
 
 
-def report_to_all(reporters: Iterable[Reporter], report: CommitReport, failing: set[int]) -> None:
+def report_to_all(
+    reporters: Iterable[Reporter],
+    report: CommitReport,
+    failing: set[int],
+) -> None:
     """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the snapshot is
     already published, and a failure after that must not fail the batch. `failing` has the ids of those that raised at
     the batch before: they are not logged again, but at level DEBUG."""
@@ -183,12 +234,18 @@ def log_report(report: CommitReport) -> None:
 
 
 def _line(report: CommitReport) -> str:
-    batch = "batch commit" if report.identifier == BATCH_IDENTIFIER else f"batch {report.identifier}"
+    batch = (
+        "batch commit" if report.identifier == BATCH_IDENTIFIER else f"batch {report.identifier}"
+    )
     start = f"{report.location}: {batch}"
     if report.outcome == "empty":
         text = f"{start} is empty, no snapshot made"
     elif report.outcome == "already committed":
-        where = "in a snapshot since expired" if report.snapshot_id is None else f"as snapshot {report.snapshot_id}"
+        where = (
+            "in a snapshot since expired"
+            if report.snapshot_id is None
+            else f"as snapshot {report.snapshot_id}"
+        )
         text = f"{start} was already committed {where}"
     else:
         reused = " (files of an earlier run)" if report.reused else ""

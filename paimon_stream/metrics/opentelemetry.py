@@ -13,19 +13,30 @@ _SCOPE: Final = "paimon_stream"
 _TRACE: Final = "opentelemetry.trace"
 
 
-def observe_metrics(*sinks: Any, meter: Any = None) -> None:
+def observe_metrics(
+    *sinks: Any,
+    meter: Any = None,
+) -> None:
     """Exports `PaimonSink.metrics()` of these sinks as observable instruments `paimon_stream.<metric in snake case>`,
     with the attributes `table` and `name`. The meter is by default the global one. Raises `MissingExtra`."""
-    metrics, found = require("opentelemetry.metrics", "opentelemetry", "observe_metrics"), list[Any]()
+    metrics, found = (
+        require("opentelemetry.metrics", "opentelemetry", "observe_metrics"),
+        list[Any](),
+    )
     meter = metrics.get_meter(_SCOPE) if meter is None else meter
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
         if metric == METRICS[0]:  # it is asked first, so a collection begins
-            found[:] = [(sink.metrics(), {"table": sink.location, "name": sink.name or ""}) for sink in sinks]
+            found[:] = [
+                (sink.metrics(), {"table": sink.location, "name": sink.name or ""})
+                for sink in sinks
+            ]
         return [metrics.Observation(values[metric], of) for values, of in found]
 
     for metric in METRICS:
-        create = meter.create_observable_counter if metric in COUNTERS else meter.create_observable_gauge
+        create = (
+            meter.create_observable_counter if metric in COUNTERS else meter.create_observable_gauge
+        )
         unit = "ms" if "Duration" in metric and not metric.endswith(".count") else "1"
         create(f"{_SCOPE}.{snake_case(metric)}", [partial(observed, metric)], unit=unit)
 
@@ -36,7 +47,11 @@ class BatchSpans:
 
     >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP"""
 
-    def __init__(self, tracer: Any = None, runtime: Runtime | None = None) -> None:
+    def __init__(
+        self,
+        tracer: Any = None,
+        runtime: Runtime | None = None,
+    ) -> None:
         require(_TRACE, "opentelemetry", "BatchSpans")
         self._tracer, self._clock = tracer, (runtime or system()).clock
 
@@ -45,8 +60,18 @@ class BatchSpans:
         trace = require(_TRACE, "opentelemetry", "BatchSpans")
         tracer = trace.get_tracer(_SCOPE) if self._tracer is None else self._tracer
         end = self._clock.now_millis()
-        known = {"table": report.location, "user": report.user, "batch": report.identifier, "outcome": report.outcome}
-        known |= {"attempts": report.attempts, "rows": report.rows, "files": report.files, "bytes": report.bytes}
+        known = {
+            "table": report.location,
+            "user": report.user,
+            "batch": report.identifier,
+            "outcome": report.outcome,
+        }
+        known |= {
+            "attempts": report.attempts,
+            "rows": report.rows,
+            "files": report.files,
+            "bytes": report.bytes,
+        }
         known |= {} if report.snapshot_id is None else {"snapshot": report.snapshot_id}
         at, own = end - report.millis, {f"{_SCOPE}.{key}": value for key, value in known.items()}
         batch = tracer.start_span(f"{_SCOPE} batch", start_time=int(at * 1e6), attributes=own)

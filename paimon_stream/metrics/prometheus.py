@@ -29,10 +29,16 @@ class PrometheusCollector:
         self._registry = client.REGISTRY if registry is None else registry
         self._registry.register(self)
 
-    def serve(self, port: int, address: str = "0.0.0.0") -> Any:
+    def serve(
+        self,
+        port: int,
+        address: str = "0.0.0.0",
+    ) -> Any:
         """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption` if it cannot."""
         try:
-            return require(_CLIENT, "prometheus", "serve").start_http_server(port, address, self._registry)[0]
+            return require(_CLIENT, "prometheus", "serve").start_http_server(
+                port, address, self._registry
+            )[0]
         except (OSError, OverflowError, TypeError, UnicodeError) as why:
             text = f"Prometheus cannot be answered at {address}:{port}: {getattr(why, 'strerror', None) or why}."
             cure = "Give another port, of 1024 to 65535, or address, or end the program that has this one."
@@ -64,5 +70,7 @@ class PrometheusCollector:
         for metric, _, part in (key.partition(".") for key in METRICS):
             kind = "CounterMetricFamily" if metric in COUNTERS else "GaugeMetricFamily"
             labels = ["table", "name", *(["part"] if part else [])]
-            found[metric] = getattr(self._metrics, kind)(f"paimon_stream_{snake_case(metric)}", metric, labels=labels)
+            found[metric] = getattr(self._metrics, kind)(
+                f"paimon_stream_{snake_case(metric)}", metric, labels=labels
+            )
         return found

@@ -26,23 +26,74 @@ _CALLER: Final = 5
 # Prefixes of Paimon's keys that this package passes through, because they concern readers or other
 # writers. A key that is neither among these nor declared is unknown and gets a warning.
 _FOREIGN_PREFIXES: Final = (
-    "fields.", "file-index.", "parquet.", "orc.", "avro.", "changelog", "compaction.", "consumer",
-    "deletion-vector", "full-compaction.", "local-merge", "lookup", "metastore.",
-    "num-", "partition.", "postpone.", "read.", "record-level.", "row-tracking.", "scan.", "sequence.",
-    "sink.", "snapshot.", "sort-", "source.", "spill-", "streaming", "tag.", "write", "aggregation.",
-    "partial-update.", "first-row.", "deduplicate.", "cross-partition-upsert.", "data-evolution.",
-    "data-file.", "file.", "manifest", "commit.", "metadata.", "clustering.",
-)  # fmt: skip
+    "fields.",
+    "file-index.",
+    "parquet.",
+    "orc.",
+    "avro.",
+    "changelog",
+    "compaction.",
+    "consumer",
+    "deletion-vector",
+    "full-compaction.",
+    "local-merge",
+    "lookup",
+    "metastore.",
+    "num-",
+    "partition.",
+    "postpone.",
+    "read.",
+    "record-level.",
+    "row-tracking.",
+    "scan.",
+    "sequence.",
+    "sink.",
+    "snapshot.",
+    "sort-",
+    "source.",
+    "spill-",
+    "streaming",
+    "tag.",
+    "write",
+    "aggregation.",
+    "partial-update.",
+    "first-row.",
+    "deduplicate.",
+    "cross-partition-upsert.",
+    "data-evolution.",
+    "data-file.",
+    "file.",
+    "manifest",
+    "commit.",
+    "metadata.",
+    "clustering.",
+)
 _PAIMON_ALIASES: Final = {
-    "snapshot.expire.clean-empty-directories", "delete-file.thread-num", "first-row.ignore-delete",
-    "deduplicate.ignore-delete", "partial-update.ignore-delete", "write.compaction-skip",
-}  # fmt: skip
+    "snapshot.expire.clean-empty-directories",
+    "delete-file.thread-num",
+    "first-row.ignore-delete",
+    "deduplicate.ignore-delete",
+    "partial-update.ignore-delete",
+    "write.compaction-skip",
+}
 _FOREIGN_KEYS: Final = {
-    "path", "primary-key", "partition", "owner", "async-file-write", "upsert-key", "incremental-between",
-    "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting", "add-column-before-partition",
-    "delete-file.thread-num", "auto-create", "provider", "target-file-row-num",
-    "comment", "created-at",
-}  # fmt: skip
+    "path",
+    "primary-key",
+    "partition",
+    "owner",
+    "async-file-write",
+    "upsert-key",
+    "incremental-between",
+    "alter-column-null-to-not-null.disabled",
+    "disable-explicit-type-casting",
+    "add-column-before-partition",
+    "delete-file.thread-num",
+    "auto-create",
+    "provider",
+    "target-file-row-num",
+    "comment",
+    "created-at",
+}
 
 
 def table_options() -> tuple[Option[Any], ...]:
@@ -81,7 +132,9 @@ def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = 
         elif SINK_PREFIX + key in known:
             text = f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}."
             raise InvalidOption(text, option=key, value=value)
-    check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)}, beside)
+    check_table_options(
+        {k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)}, beside
+    )
 
 
 def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
@@ -106,7 +159,9 @@ def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None =
                 warnings.warn(text, stacklevel=_CALLER)
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
             if beside is not None:
-                raise InvalidOption(f"{_unknown(key, (*keys, *beside))} Nothing was written or read.", option=key)
+                raise InvalidOption(
+                    f"{_unknown(key, (*keys, *beside))} Nothing was written or read.", option=key
+                )
             text = f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here."
             warnings.warn(text, stacklevel=_CALLER)
 
@@ -152,7 +207,13 @@ class Arguments:
         return value
 
     def whole(
-        self, name: str, value: Number, *, least: int | None = None, most: int | None = None, optional: bool = False
+        self,
+        name: str,
+        value: Number,
+        *,
+        least: int | None = None,
+        most: int | None = None,
+        optional: bool = False,
     ) -> Number:
         """The number, a whole number within these bounds."""
         if optional and value is None:
@@ -166,7 +227,9 @@ class Arguments:
             raise self.wrong(name, shown, f"a whole number{bounds}" + _LEFT_OUT[optional])
         return cast(Number, number)
 
-    def text(self, name: str, value: object, *, blank: bool = False, optional: bool = False) -> None:
+    def text(
+        self, name: str, value: object, *, blank: bool = False, optional: bool = False
+    ) -> None:
         """Text, which may be blank only if `blank` is true."""
         if optional and value is None:
             return
@@ -179,7 +242,9 @@ class Arguments:
         if not callable(value) and not (optional and value is None):
             raise self.wrong(name, value, "a function" + _LEFT_OUT[optional])
 
-    def mapping(self, name: str, value: Any, example: str, *, texts: bool = False) -> dict[str, Any]:
+    def mapping(
+        self, name: str, value: Any, example: str, *, texts: bool = False
+    ) -> dict[str, Any]:
         """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values (secrets)."""
         if value is None:
             return {}
@@ -202,16 +267,22 @@ class Arguments:
                 raise self.wrong(f"{name}[{number}]", one, f"{what} as {name}")
         return found
 
-    def wrong(self, name: str, value: object, allowed: str, *, secret: bool = False) -> InvalidOption:
+    def wrong(
+        self, name: str, value: object, allowed: str, *, secret: bool = False
+    ) -> InvalidOption:
         """The error for a value that is not what is `allowed`. It shows only the type of a value that is
         secret or may be long. `name` may be a part of an argument, such as `messages[2]`."""
         shown = f"of type {type(value).__name__}"
         long = isinstance(value, str | bytes) and len(value) > _SHOWN
         huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
-        if value is None or (isinstance(value, str | bytes | int | float) and not (secret or long or huge)):
+        if value is None or (
+            isinstance(value, str | bytes | int | float) and not (secret or long or huge)
+        ):
             shown = repr(value)
         text = f"{name} is {shown}. Nothing was changed. Give {allowed}."
-        return InvalidOption(text, option=name.partition("[")[0].rpartition(" ")[2]).of_table(self._table)
+        return InvalidOption(text, option=name.partition("[")[0].rpartition(" ")[2]).of_table(
+            self._table
+        )
 
 
 def integer_of(value: object) -> int | None:
@@ -236,7 +307,9 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
     """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a long number without a
     unit: `20261125` may be a day, and `1795653282788` a time, and neither is meant as an age."""
     if re.fullmatch(r"\s*\d{8,}\s*", text):
-        raise ValueError("neither an age, because it has no unit, nor a time, because it has no dashes")
+        raise ValueError(
+            "neither an age, because it has no unit, nor a time, because it has no dashes"
+        )
     try:
         return dt.timedelta(milliseconds=duration(text))
     except ValueError:
@@ -251,7 +324,9 @@ def age_of(given: Age, name: str, table: str) -> dt.timedelta:
             return dt.timedelta(milliseconds=duration(given))
     if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
         return given
-    raise _refused(given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta.")
+    raise _refused(
+        given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta."
+    )
 
 
 def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
@@ -269,7 +344,9 @@ def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
             millis = integer_of(when)
     if millis is not None and LONG[0] <= millis <= LONG[1]:
         return millis
-    cure = "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
+    cure = (
+        "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
+    )
     raise _refused(given, name, table, "an age or a time", cure)
 
 

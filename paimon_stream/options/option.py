@@ -28,23 +28,49 @@ class Option(Generic[T]):
 
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _SIZE_UNITS: Final = {
-    "": 1, "b": 1, "bytes": 1,
-    "k": 2**10, "kb": 2**10, "kibibytes": 2**10,
-    "m": 2**20, "mb": 2**20, "mebibytes": 2**20,
-    "g": 2**30, "gb": 2**30, "gibibytes": 2**30,
-    "t": 2**40, "tb": 2**40, "tebibytes": 2**40,
-}  # fmt: skip
+    "": 1,
+    "b": 1,
+    "bytes": 1,
+    "k": 2**10,
+    "kb": 2**10,
+    "kibibytes": 2**10,
+    "m": 2**20,
+    "mb": 2**20,
+    "mebibytes": 2**20,
+    "g": 2**30,
+    "gb": 2**30,
+    "gibibytes": 2**30,
+    "t": 2**40,
+    "tb": 2**40,
+    "tebibytes": 2**40,
+}
 _OFFSET = re.compile(
     "(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-5][0-9])(?::?(?P<seconds>[0-5][0-9]))?)?"
 )
 _NOT_OF_JAVA: Final = re.compile("EST|MST|HST|ROC|Factory|localtime|posix.*|right/.*")
 _TIME_UNITS: Final = {
-    "": 1, "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
-    "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
-    "m": 60_000, "min": 60_000, "minute": 60_000, "minutes": 60_000,
-    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
-    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
-}  # fmt: skip
+    "": 1,
+    "ms": 1,
+    "milli": 1,
+    "millis": 1,
+    "millisecond": 1,
+    "milliseconds": 1,
+    "s": 1000,
+    "sec": 1000,
+    "secs": 1000,
+    "second": 1000,
+    "seconds": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "minutes": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "hours": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+}
 
 
 def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
@@ -150,10 +176,18 @@ def zone(value: str) -> dt.tzinfo:
             return dt.timezone.utc
         if found is None and not _NOT_OF_JAVA.fullmatch(text):
             return ZoneInfo(text)
-        away = dt.timedelta(**{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")})  # type: ignore[index]
+        away = dt.timedelta(
+            **{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")}
+        )  # type: ignore[index]
         if away <= dt.timedelta(hours=18):
             return dt.timezone(-away if found["sign"] == "-" else away)  # type: ignore[index]
-    except (ValueError, OSError, KeyError, TypeError, RecursionError):  # an unknown zone is a KeyError
+    except (
+        ValueError,
+        OSError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):  # an unknown zone is a KeyError
         pass
     raise ValueError("not a time zone of Java's such as 'Europe/Berlin' or '+02:00'")
 
@@ -182,7 +216,9 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-_FORM_TOKEN: Final = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL)
+_FORM_TOKEN: Final = re.compile(
+    r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL
+)
 _MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not to have the form
 
 
@@ -193,17 +229,23 @@ def time_form(value: str) -> re.Pattern[str]:
     try:
         return re.compile(_FORM_TOKEN.sub(_part_of_form, value))
     except re.error:
-        raise ValueError("a section in [ ] is not closed or opened, or a letter comes twice") from None
+        raise ValueError(
+            "a section in [ ] is not closed or opened, or a letter comes twice"
+        ) from None
 
 
 def _part_of_form(token: re.Match[str]) -> str:
     """As in Java, a number takes all digits but those of the numbers of fixed width behind it."""
     sign = token["sign"] or ""
     if token["letters"] is None and sign not in ("{", "}", "#", "'"):
-        return {"[": "(?:", "]": ")?"}.get(sign, re.escape(sign or token["quoted"].replace("''", "'") or "'"))
+        return {"[": "(?:", "]": ")?"}.get(
+            sign, re.escape(sign or token["quoted"].replace("''", "'") or "'")
+        )
     letter, width = token[0][0], len(token[0])
     if letter not in "yuMdHmsS" or width > {"y": 19, "u": 19, "S": 9}.get(letter, 2):
-        raise ValueError(f"{token[0]!r} is not read here; use yyyy, yy, MM, M, dd, d, HH, H, mm, m, ss, s and S")
+        raise ValueError(
+            f"{token[0]!r} is not read here; use yyyy, yy, MM, M, dd, d, HH, H, mm, m, ss, s and S"
+        )
     if width == 2 or width > 3 or letter == "S":
         return f"(?P<{'Y' if letter in 'yu' and width == 2 else letter}>[0-9]{{{width}}})"
     end = "" if re.match(r"([MdHms])\1(?!\1)|S", token.string[token.end() :]) else "(?![0-9])"
@@ -217,7 +259,9 @@ class Options(Mapping[str, str]):
 
     __slots__ = ("_location", "_raw")
 
-    def __init__(self, table: Mapping[str, str], own: Mapping[str, str] | None = None, location: str = "") -> None:
+    def __init__(
+        self, table: Mapping[str, str], own: Mapping[str, str] | None = None, location: str = ""
+    ) -> None:
         self._location = location
         self._raw = {**lowered(table), **lowered(own or {})}
 
@@ -243,7 +287,10 @@ class Options(Mapping[str, str]):
         return self.is_set(option) and self.value(option) != default
 
     def _text(self, option: Option[Any]) -> str | None:
-        return next((self._raw[key] for key in (option.key, *option.aliases) if key in self._raw), option.default)
+        return next(
+            (self._raw[key] for key in (option.key, *option.aliases) if key in self._raw),
+            option.default,
+        )
 
     def __getitem__(self, key: str) -> str:
         return self._raw[folded(key)]

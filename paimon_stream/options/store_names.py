@@ -62,7 +62,11 @@ def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
 
 def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
     for owner in map(_folded, owners):
-        own = folded.removeprefix(f"bucket.{owner}.") if kind == "s3" else folded.removesuffix(f".{owner}")
+        own = (
+            folded.removeprefix(f"bucket.{owner}.")
+            if kind == "s3"
+            else folded.removesuffix(f".{owner}")
+        )
         if own != folded:
             return own
     return folded

@@ -24,7 +24,9 @@ _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
 
 
-def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
+def read_avro(
+    source: Any, path: str, fields: Sequence[DataField], batch_rows: int
+) -> Iterator[Chunk]:
     """The file's columns among `fields`, those of the schema it was written with, by name. Raises `FormatError`."""
     try:
         schema_text, blocks = open_file(source, path)
@@ -54,7 +56,9 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
         try:
             held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
         except _BROKEN as why:
-            raise FormatError(f"one of its blocks does not fit its schema: {in_words(why)}") from None
+            raise FormatError(
+                f"one of its blocks does not fit its schema: {in_words(why)}"
+            ) from None
         if stream.tell() != len(data):
             raise FormatError("one of its blocks does not fit its schema")
         size += len(data)
@@ -70,7 +74,9 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
     Logical types are left out, so values come as they are stored."""
     try:
         node = parse_json(text)
-        record = node[-1] if isinstance(node, list) else node  # to Java, rows of some columns may be null
+        record = (
+            node[-1] if isinstance(node, list) else node
+        )  # to Java, rows of some columns may be null
         if record["type"] != "record":
             raise FormatError("its schema is not a record")
         return [str(one["name"]) for one in record["fields"]], parsed_array(_renamed(node, {}))
@@ -92,7 +98,10 @@ def _renamed(node: Any, names: dict[str, str]) -> Any:
                 names[f"{node['namespace']}.{name}"] = made
             if kind == "fixed":
                 return {"type": kind, "name": made, "size": int(node["size"])}
-            fields = [{"name": f"f{i}", "type": _renamed(one["type"], names)} for i, one in enumerate(node["fields"])]
+            fields = [
+                {"name": f"f{i}", "type": _renamed(one["type"], names)}
+                for i, one in enumerate(node["fields"])
+            ]
             return {"type": kind, "name": made, "fields": fields}
         case "array":
             return {"type": kind, "items": _renamed(node["items"], names)}
@@ -135,7 +144,9 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, wanted)
     except UnicodeEncodeError:
-        return pa.array([None if one is None else one.encode(errors=_KEPT) for one in values], pa.binary()).view(wanted)
+        return pa.array(
+            [None if one is None else one.encode(errors=_KEPT) for one in values], pa.binary()
+        ).view(wanted)
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
@@ -145,20 +156,32 @@ def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
     key, value = type_.entry
     keys = _array([one for one, _ in flat], key)
     items = _array([one for _, one in flat], value)
-    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
-    return _lists([None if one is None else many for one, many in zip(values, pairs, strict=True)], wanted, entries)
+    entries = pa.StructArray.from_arrays(
+        [keys, items], fields=[wanted.key_field, wanted.item_field]
+    )
+    return _lists(
+        [None if one is None else many for one, many in zip(values, pairs, strict=True)],
+        wanted,
+        entries,
+    )
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
     if value is None:
         return []
-    return list(value.items()) if isinstance(value, dict) else [(one["f0"], one["f1"]) for one in value]
+    return (
+        list(value.items())
+        if isinstance(value, dict)
+        else [(one["f0"], one["f1"]) for one in value]
+    )
 
 
 def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
     offsets = pa.array(accumulate((len(one or ()) for one in values), initial=0), pa.int32())
     valid = pa.array([one is not None for one in values], pa.bool_())
-    return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner])
+    return pa.Array.from_buffers(
+        wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner]
+    )
 
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:

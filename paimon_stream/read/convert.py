@@ -10,7 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import PLACES, FormatError, IncompatibleSchema, InvalidData, UnsupportedFeature
+from paimon_stream.errors import (
+    PLACES,
+    FormatError,
+    IncompatibleSchema,
+    InvalidData,
+    UnsupportedFeature,
+)
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
@@ -86,7 +92,9 @@ def _member(type_: DataType, id_: int) -> DataField | None:
     return next((one for one in type_.fields if one.id == id_), None)
 
 
-def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
+def convert(
+    array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
+) -> pa.Array:
     """The array in `target`'s Arrow type, from any type that the file format gives for `source`. `column` is its name.
     Raises `FormatError` if it does not hold `source`, `InvalidData` for text that is not UTF-8, which Java writes."""
     if not target.is_nested:
@@ -126,14 +134,22 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
         position = array.type.get_field_index(before.name)
         if position < 0:
             raise _misfit(array, source)
-        members.append(convert(array.field(position), before.type, member.type, leaf, f"{column}.{member.name}"))
+        members.append(
+            convert(
+                array.field(position), before.type, member.type, leaf, f"{column}.{member.name}"
+            )
+        )
     mask = array.is_null() if array.null_count else None
     if not members:
-        return pa.Array.from_buffers(wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]])
+        return pa.Array.from_buffers(
+            wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]]
+        )
     return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
 
 
-def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
+def _array(
+    array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
+) -> pa.Array:
     if pa.types.is_large_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     if not pa.types.is_list(array.type) or source.element is None or target.element is None:
@@ -179,12 +195,18 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if new in _STRINGS:
         return _string(array, source, target)
     if new in _BINARIES:
-        return array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
+        return (
+            array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
+        )
     if source.is_timestamp or target.is_timestamp:
         return _time(array, source, target, wanted)
     if TypeRoot.DECIMAL in (old, new):
         return _decimal(array, source, target, wanted)
-    return _truncated(array, wanted) if old in _FLOATS and new in _INTEGERS else array.cast(wanted, safe=False)
+    return (
+        _truncated(array, wanted)
+        if old in _FLOATS and new in _INTEGERS
+        else array.cast(wanted, safe=False)
+    )
 
 
 def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -205,7 +227,9 @@ def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataTy
         return array.cast(pa.timestamp("s")).cast(wanted)
     if target.root is TypeRoot.DATE:
         millis = _floor_to(array, pa.timestamp("ms"))
-        return _numbers(millis, lambda values: _toward_zero(values, 86_400_000), np.int32).view(pa.date32())
+        return _numbers(millis, lambda values: _toward_zero(values, 86_400_000), np.int32).view(
+            pa.date32()
+        )
     if target.precision >= source.precision:
         return array.cast(wanted)
     made = _floor_to(array, wanted)
@@ -267,7 +291,9 @@ def _decimal(array: pa.Array, source: DataType, target: DataType, wanted: pa.Dat
             return array.cast(wanted)
         whole = pc.trunc(array).cast(pa.decimal128(38, 0), safe=False)
         words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
-        low = words[whole.offset : whole.offset + len(whole), 0]  # what Java keeps of a decimal that is too large
+        low = words[
+            whole.offset : whole.offset + len(whole), 0
+        ]  # what Java keeps of a decimal that is too large
         return pa.array(low, mask=nulls(whole)).cast(wanted, safe=False)
     if source.root is not TypeRoot.DECIMAL:
         array = array.cast(_ANY_INTEGER)

@@ -63,9 +63,14 @@ def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
     """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for broken keys."""
-    ages = {id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))}
+    ages = {
+        id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))
+    }
     ranges = sorted(
-        ((_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one) for one in files),
+        (
+            (_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one)
+            for one in files
+        ),
         key=lambda one: one[:3],
     )
     made: list[Section] = []
@@ -82,19 +87,27 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     return made
 
 
-def with_older(some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]) -> Iterator[Section]:
+def with_older(
+    some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
+) -> Iterator[Section]:
     """The sections, each with the `older` files that may have keys of it. These are of higher levels, on each
     of which no two files have the same keys. Raises `FormatError` for keys that cannot be decoded."""
     levels: defaultdict[int, list[tuple[Key, Key, ManifestEntry]]] = defaultdict(list)
     for one in older:
-        levels[one.file.level].append((_key(types, one.file.min_key), _key(types, one.file.max_key), one))
+        levels[one.file.level].append(
+            (_key(types, one.file.min_key), _key(types, one.file.max_key), one)
+        )
     for files in levels.values():
         files.sort(key=lambda one: one[0])
     for section in some:
         least = min(_key(types, one.file.min_key) for one in section.files)
         most = max(_key(types, one.file.max_key) for one in section.files)
         spans = (
-            files[bisect_left(files, least, key=lambda one: one[1]) : bisect_right(files, most, key=lambda one: one[0])]
+            files[
+                bisect_left(files, least, key=lambda one: one[1]) : bisect_right(
+                    files, most, key=lambda one: one[0]
+                )
+            ]
             for files in levels.values()
         )
         runs = tuple(tuple(entry for *_, entry in span) for span in spans if span)
@@ -113,7 +126,10 @@ def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
             heapq.heappush(runs, (most, number, run))
         else:
             heapq.heappush(runs, (most, next(ticket), [entry]))
-    return Section(tuple(tuple(run) for _, _, run in runs), {entry.file.file_name: age for _, _, age, entry in ranges})
+    return Section(
+        tuple(tuple(run) for _, _, run in runs),
+        {entry.file.file_name: age for _, _, age, entry in ranges},
+    )
 
 
 def _key(types: Sequence[DataType], row: bytes) -> Key:
@@ -167,7 +183,9 @@ def merged_batches(
 
 def levels_of(pieces: Sequence[Piece]) -> Ints:
     """The level of each row of these pieces."""
-    return np.repeat([entry.file.level for entry, _ in pieces], [batch.num_rows for _, batch in pieces])
+    return np.repeat(
+        [entry.file.level for entry, _ in pieces], [batch.num_rows for _, batch in pieces]
+    )
 
 
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
@@ -179,7 +197,10 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
 
     def run_of(files: Iterable[ManifestEntry]) -> "_Run":
-        return _Run(spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))))
+        return _Run(
+            spec,
+            ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))),
+        )
 
     beside = [run_of(run) for run in section.beside]
     if len(section.runs) <= MOST_RUNS:
@@ -197,10 +218,17 @@ def reading_order(section: Section) -> list[ManifestEntry]:
     beside = [one for run in section.beside for one in run]
     if len(section.runs) <= MOST_RUNS:
         return [*section.files, *beside]
-    return [*sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name])), *beside]
+    return [
+        *sorted(
+            section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name])
+        ),
+        *beside,
+    ]
 
 
-def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()) -> Iterator[list[Piece]]:
+def _steps(
+    section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()
+) -> Iterator[list[Piece]]:
     """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the runs have some."""
     runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
@@ -210,7 +238,9 @@ def _steps(section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]"
         pieces = [piece for run in runs for piece in run.take(bound)]
         looked_up = [piece for run in beside for piece in run.take(bound)]
         if pieces:
-            yield sorted([*pieces, *looked_up], key=lambda piece: section.ages[piece[0].file.file_name])
+            yield sorted(
+                [*pieces, *looked_up], key=lambda piece: section.ages[piece[0].file.file_name]
+            )
 
 
 class _Spill:
@@ -233,7 +263,9 @@ class _Spill:
     def shortened(self, runs: "list[_Run]") -> "list[_Run]":
         """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS` runs."""
         while len(runs) > MOST_RUNS:
-            runs = [self._together(runs[at : at + MOST_RUNS]) for at in range(0, len(runs), MOST_RUNS)]
+            runs = [
+                self._together(runs[at : at + MOST_RUNS]) for at in range(0, len(runs), MOST_RUNS)
+            ]
         return runs
 
     def _together(self, runs: "list[_Run]") -> "_Run":

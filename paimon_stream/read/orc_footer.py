@@ -224,4 +224,8 @@ class Message(ByteCursor):
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
         found = self.fields.get(field, [])
-        return [number for one in found for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())]
+        return [
+            number
+            for one in found
+            for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())
+        ]

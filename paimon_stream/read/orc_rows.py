@@ -37,22 +37,30 @@ _FIRST_UNKNOWN: Final = 2_114_380_800  # 2037-01-01
 _MODELS: Final = range(2009, 2037)
 
 
-def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool) -> Iterator[Chunk]:
+def read_orc(
+    source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool
+) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
     One stripe is in memory at a time. `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java
     stored the wall clock of UTC as if it were the wall clock of its own zone, which the stripe names; here it becomes
     the true instant again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file."""
     footer = OrcFooter.read(source)
-    columns = {one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()}
+    columns = {
+        one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()
+    }
     by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]
     types = {one.name: one.type for one in fields}
     nested = [name for name in by_hand if not footer.is_timestamp(columns[name])]
     if nested:
-        raise out_of_range(f"Column {nested[0]!r} ({types[nested[0]]}) of {path}", path, column=nested[0])
+        raise out_of_range(
+            f"Column {nested[0]!r} ({types[nested[0]]}) of {path}", path, column=nested[0]
+        )
     by_arrow = [name for name in columns if name not in by_hand]
     # Arrow takes a name with a dot for a member of a struct. In that case all columns are read.
     chosen = None if not by_hand and any("." in name for name in by_arrow) else by_arrow
-    has_timestamps = any(map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values()))))
+    has_timestamps = any(
+        map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values())))
+    )
     source.seek(0)
     reader = orc.ORCFile(source)
     for number, stripe in enumerate(footer.stripes):
@@ -67,9 +75,13 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
             for name in by_hand:
                 unit = "ns" if types[name].precision > 6 else "us"
                 try:
-                    arrays[name] = _timestamps(source, footer, stripe, stripe_footer, columns[name], unit)
+                    arrays[name] = _timestamps(
+                        source, footer, stripe, stripe_footer, columns[name], unit
+                    )
                 except OverflowError:
-                    raise out_of_range(f"Column {name!r} ({types[name]}) of {path}", path, column=name) from None
+                    raise out_of_range(
+                        f"Column {name!r} ({types[name]}) of {path}", path, column=name
+                    ) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
 
 
@@ -96,7 +108,12 @@ def _leaf(zone: str) -> Leaf:
 
 
 def _timestamps(
-    source: Any, footer: OrcFooter, stripe: OrcStripe, stripe_footer: StripeFooter, column: int, unit: str
+    source: Any,
+    footer: OrcFooter,
+    stripe: OrcStripe,
+    stripe_footer: StripeFooter,
+    column: int,
+    unit: str,
 ) -> pa.Array:
     """A timestamp column directly below the row, in this unit, with time zone UTC if it is an instant. Raises
     `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what `moments` raises."""
@@ -107,7 +124,10 @@ def _timestamps(
     if _PRESENT in streams:
         valid = _bits(footer.stream(source, streams[_PRESENT]), stripe.rows)
     count = stripe.rows if valid is None else int(valid.sum())
-    plain = {kind: footer.stream(source, streams[kind]) if kind in streams else b"" for kind in (_DATA, _SECONDARY)}
+    plain = {
+        kind: footer.stream(source, streams[kind]) if kind in streams else b""
+        for kind in (_DATA, _SECONDARY)
+    }
     seconds = _decode_run_lengths(plain[_DATA], count, signed=True)
     packed = _decode_run_lengths(plain[_SECONDARY], count, signed=False)
     zeros = packed & 7  # the number of zeros that were cut off, minus one
@@ -130,7 +150,9 @@ def _timestamps(
 
 def _base(zone: str) -> int:
     """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
-    return int(pc.assume_timezone(pa.scalar(_EPOCH_2015, pa.timestamp("s")), zone).cast(pa.int64()).as_py())
+    return int(
+        pc.assume_timezone(pa.scalar(_EPOCH_2015, pa.timestamp("s")), zone).cast(pa.int64()).as_py()
+    )
 
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
@@ -172,7 +194,9 @@ class _Runs(ByteCursor):
         match head >> 6:
             case 0:
                 value = int.from_bytes(self.take((head >> 3 & 7) + 1), "big")
-                return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
+                return np.full(
+                    (head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64
+                )
             case 1:
                 values = self._packed(*self._width_and_length(head))
                 return _unzigzagged(values) if self._signed else values.astype(np.int64)

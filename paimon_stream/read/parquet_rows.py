@@ -18,7 +18,14 @@ from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.parquet_footer import MAGIC, TAIL, declare_twelve_bytes, footer_start
 from paimon_stream.format.stats import NO_STATS, ColumnStats
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.read.convert import Chunk, Leaf, moments, normalize, nothing_but_rows, out_of_range
+from paimon_stream.read.convert import (
+    Chunk,
+    Leaf,
+    moments,
+    normalize,
+    nothing_but_rows,
+    out_of_range,
+)
 from paimon_stream.read.predicate import Known
 
 _INT96: Final = "INT96"
@@ -51,7 +58,9 @@ def read_parquet(
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
-        file = pq.ParquetFile(source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
+        file = pq.ParquetFile(
+            source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer
+        )
         leaf = _with_int96(path)
     names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
     if not names:
@@ -62,7 +71,9 @@ def read_parquet(
         wanted = chosen[1](_known(file, chosen[0]))
     for number, read in enumerate(wanted):  # iterated all at once, batches would span row groups
         if not read:
-            yield Chunk(file.metadata.row_group(number).num_rows, MappingProxyType({}), leaf, skipped=True)
+            yield Chunk(
+                file.metadata.row_group(number).num_rows, MappingProxyType({}), leaf, skipped=True
+            )
             continue
         rows = _rows_at_once(file, number, names, batch_rows)
         for batch in file.iter_batches(rows, row_groups=[number], columns=names):
@@ -73,11 +84,20 @@ def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[K
     """What the footer says of these columns in each row group. A path that comes twice, or is the name of a column that
     is nested, may be that of a ROW's member."""
     paths, stored = [file.schema.column(i).path for i in range(len(file.schema))], file.schema_arrow
-    flat = [(name, one) for name, one in columns.items() if not one.type.is_nested and one.name in stored.names]
+    flat = [
+        (name, one)
+        for name, one in columns.items()
+        if not one.type.is_nested and one.name in stored.names
+    ]
     plain = [(name, one) for name, one in flat if paths.count(one.name) == 1]
-    found = [(name, paths.index(one.name), one.type, stored.field(one.name).type) for name, one in plain]
+    found = [
+        (name, paths.index(one.name), one.type, stored.field(one.name).type) for name, one in plain
+    ]
     for group in map(file.metadata.row_group, range(file.num_row_groups)):
-        yield {name: _stats(group.column(at).statistics, *types) for name, at, *types in found}, group.num_rows
+        yield (
+            {name: _stats(group.column(at).statistics, *types) for name, at, *types in found},
+            group.num_rows,
+        )
 
 
 def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
@@ -87,7 +107,11 @@ def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> Co
     bounds, wanted = list[Any]((None, None)), arrow_type(type_)
     with suppress(FormatError, pa.ArrowException, *BROKEN):
         same = stored.id == wanted.id or {stored, wanted} <= _INTEGERS
-        if same and of.has_min_max and (of.physical_type in _NUMBERS or (type_.is_string and of.max_raw)):
+        if (
+            same
+            and of.has_min_max
+            and (of.physical_type in _NUMBERS or (type_.is_string and of.max_raw))
+        ):
             raw = [of.min_raw, of.max_raw]
             if type_.root is TypeRoot.DECIMAL:
                 raw = [Decimal(one).scaleb(-stored.scale) for one in raw]
@@ -121,7 +145,9 @@ def _with_int96(path: str) -> Leaf:
         try:
             return _as_timestamps(array, arrow_type(type_).unit).view(arrow_type(type_))
         except OverflowError:
-            raise out_of_range(f"A column of type {type_} in {path}", path, type=str(type_)) from None
+            raise out_of_range(
+                f"A column of type {type_} in {path}", path, type=str(type_)
+            ) from None
 
     return leaf
 
@@ -146,4 +172,6 @@ def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
     source.seek(size - TAIL)
     start = footer_start(size, source.read(TAIL))
     source.seek(start)
-    return pq.read_metadata(pa.BufferReader(MAGIC + declare_twelve_bytes(source.read(size - TAIL - start))))
+    return pq.read_metadata(
+        pa.BufferReader(MAGIC + declare_twelve_bytes(source.read(size - TAIL - start)))
+    )

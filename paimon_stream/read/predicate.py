@@ -23,7 +23,12 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, TypeRoot
 
-_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError)
+_REFUSALS: Final = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowKeyError,
+    pa.ArrowTypeError,
+)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
 _TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
@@ -49,7 +54,9 @@ class Predicate:
         if not isinstance(where, pc.Expression):
             text = f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7."
             raise InvalidOption(text, option=name).of_table(table)
-        if _BY_PLACE.search(_TEXTS.sub("", str(where))):  # reads have the columns in another order, or some of them
+        if _BY_PLACE.search(
+            _TEXTS.sub("", str(where))
+        ):  # reads have the columns in another order, or some of them
             text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
             raise InvalidOption(text, option=name).of_table(table)
         whole = arrow_schema(schema.fields)
@@ -71,15 +78,23 @@ class Predicate:
 
         kind, pieces, number = ParquetFileFormat(), [], -1
         for number, (stats, rows) in enumerate(known):
-            of_columns = [_cases(one, stats[one.name], rows) for one in self.columns if one.name in stats]
+            of_columns = [
+                _cases(one, stats[one.name], rows) for one in self.columns if one.name in stats
+            ]
             split = [one for one in of_columns if len(one) == 2][:_MOST_SPLIT]
             named = pa.py_buffer(b"%d" % number)
             for case in product(*[one for one in of_columns if len(one) == 1], *split):
-                pieces.append(kind.make_fragment(named, partition_expression=reduce(and_, case, pc.scalar(True))))
+                pieces.append(
+                    kind.make_fragment(
+                        named, partition_expression=reduce(and_, case, pc.scalar(True))
+                    )
+                )
         whole = FileSystemDataset(pieces, self._table, kind)
         try:
             found = {int(one.buffer.to_pybytes()) for one in whole.get_fragments(filter=self.where)}
-        except pa.ArrowException:  # the condition cannot be computed for a value; that is said when it is read
+        except (
+            pa.ArrowException
+        ):  # the condition cannot be computed for a value; that is said when it is read
             return [True] * (number + 1)
         return [one in found for one in range(number + 1)]
 
@@ -94,7 +109,9 @@ class Predicate:
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
         """The rows that fulfil it, ascending. Raises `pyarrow.ArrowException` if it cannot be computed for a value."""
-        numbered = pa.Table.from_batches([rows]).append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
+        numbered = pa.Table.from_batches([rows]).append_column(
+            _POSITION, pa.array(np.arange(rows.num_rows))
+        )
         found: Positions = numbered.filter(self.where).column(_POSITION).to_numpy()
         return found
 
@@ -124,12 +141,22 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     if one.type.root is TypeRoot.CHAR and low is not None:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
     try:
-        alone = rows == 1 and low == high and not (is_float and low == 0)  # 0.0 and -0.0 are equal, and not the same
+        alone = (
+            rows == 1 and low == high and not (is_float and low == 0)
+        )  # 0.0 and -0.0 are equal, and not the same
         sure = low is not None and low <= high and (alone or not unordered)
-        if sure and not (isinstance(high, str) and high.endswith("?")):  # a bound of Java that may be too small
+        if sure and not (
+            isinstance(high, str) and high.endswith("?")
+        ):  # a bound of Java that may be too small
             bounds = [value_scalar(value, one.type) for value in (low, high)]
-            known = column == bounds[0] if low == high else (column >= bounds[0]) & (column <= bounds[1])
+            known = (
+                column == bounds[0]
+                if low == high
+                else (column >= bounds[0]) & (column <= bounds[1])
+            )
             return [known, *nulls]
     except (*BROKEN, pa.ArrowException):
         pass
-    return [] if nulls or is_float else [column.is_valid()]  # NaN is valid, but is_null(nan_is_null=True)
+    return (
+        [] if nulls or is_float else [column.is_valid()]
+    )  # NaN is valid, but is_null(nan_is_null=True)

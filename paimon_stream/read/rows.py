@@ -12,7 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import (
+    FormatError,
+    InvalidData,
+    NotFound,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.deletion_vectors import Positions, deleted_positions
@@ -42,7 +48,9 @@ BATCH_ROWS: Final = 65_536
 _OPENED_BYTES: Final = 1 << 20
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
-_CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
+_CURE: Final = (
+    "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
+)
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
 BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
@@ -101,14 +109,21 @@ def section_batches(
     for section, rows_of in _with_rows(scan, wanted, kept):
         entry = section.single
         if entry is None:
-            yield from merging.merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
+            yield from merging.merged_batches(
+                scan.merge, section, rows_of, keep_deletes=keep_deletes
+            )
         else:
             rows = rows_of(entry, BATCH_ROWS)
             yield from rows if keep_deletes else map(without_deletes, rows)
 
 
 def section_changes(
-    scan: Scan, wanted: Iterable[merging.Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
+    scan: Scan,
+    wanted: Iterable[merging.Section],
+    how: Comparison,
+    *,
+    keep_deletes: bool,
+    kept: Kept | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The same, with the changelog second in each pair. Marks rows in the scan when their section ends."""
     columns = list(range(len(scan.columns) + 2))
@@ -121,7 +136,9 @@ def section_changes(
         found: defaultdict[str, list[Positions]] = defaultdict(list)
         for pieces in merging.windows(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
-            if how.marks and kept is not None:  # rows that are not kept are marked, too, but not merged
+            if (
+                how.marks and kept is not None
+            ):  # rows that are not kept are marked, too, but not merged
                 merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
             yield merged, log
             start = 0
@@ -131,7 +148,9 @@ def section_changes(
                 start += batch.num_rows
         files = [one for run in section.beside for one in run if one.file.file_name in found]
         for one, before in zip(files, deleted_rows(scan, files), strict=True):
-            scan.marked[one.file.file_name] = np.union1d(before, np.concatenate(found[one.file.file_name]))
+            scan.marked[one.file.file_name] = np.union1d(
+                before, np.concatenate(found[one.file.file_name])
+            )
 
 
 def _with_rows(
@@ -157,20 +176,30 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     """The rows of the buckets of a table with a primary key. Files are opened ahead."""
     names = [one.name for one in scan.columns]
     needed = tuple(map(scan.schema.field, spec.needed(names)))
-    plain, with_kind = (_Reader(scan, (*scan.columns, *kind), scan.where) for kind in ((), (KIND_COLUMN,)))
+    plain, with_kind = (
+        _Reader(scan, (*scan.columns, *kind), scan.where) for kind in ((), (KIND_COLUMN,))
+    )
     whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
     for group in in_groups(merging.buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
         found: list[tuple[merging.Section, _Reader]] = []
         for section in [one for files in group for one in sections_of(scan, files)]:
             entry, where = section.single, scan.where
-            if entry and where and not any(where.possible(known_of(scan, [entry], where, values=True))):
+            if (
+                entry
+                and where
+                and not any(where.possible(known_of(scan, [entry], where, values=True)))
+            ):
                 continue  # these keys have no other rows
             raw = plain if entry is None or entry.file.delete_row_count == 0 else with_kind
             found.append((section, whole if entry is None else raw))
             found[-1][1].expect(merging.reading_order(section))
         for section, reader in found:
             one = section.single
-            rows = merging.merged_batches(spec, section, reader.file) if one is None else reader.file(one, batch_rows)
+            rows = (
+                merging.merged_batches(spec, section, reader.file)
+                if one is None
+                else reader.file(one, batch_rows)
+            )
             for batch in map(without_deletes, rows) if reader is with_kind else rows:
                 yield batch.select(names)
 
@@ -191,7 +220,9 @@ def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Sect
 
 
 class _Reader:
-    def __init__(self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None) -> None:
+    def __init__(
+        self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
+    ) -> None:
         """`where` reads some of these columns, and lets row groups be skipped of files whose rows are final."""
         self._scan, self._where = scan, where
         self._columns = tuple(columns)
@@ -215,7 +246,9 @@ class _Reader:
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
         rows, deleted, chosen = 0, self.deleted(entry), self._chosen(sources, partition)
-        for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows, chosen):
+        for chunk in self._chunks(
+            entry, path, written, tuple(sources.values()), batch_rows, chosen
+        ):
             if chunk.skipped:
                 rows += chunk.rows
                 continue
@@ -232,7 +265,9 @@ class _Reader:
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
-            text = f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}"
+            text = (
+                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}"
+            )
             raise FormatError(text, path=path)
 
     def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -245,16 +280,29 @@ class _Reader:
             if place is None and not (one.type.nullable or one.name in self._partition_keys):
                 names = ", ".join(file.file.file_name for file in files)
                 text = f"column {one.name!r} is NOT NULL, but none of the files {names} has it. Write the column, or"
-                raise FormatError(f"{text} select others.", column=one.name).of_table(self._scan.table.location)
+                raise FormatError(f"{text} select others.", column=one.name).of_table(
+                    self._scan.table.location
+                )
             columns[place or 0].append(one)
-        parts = [self._of(some).file(file, batch_rows) for file, some in zip(files, columns, strict=True) if some]
+        parts = [
+            self._of(some).file(file, batch_rows)
+            for file, some in zip(files, columns, strict=True)
+            if some
+        ]
         batches = [next(one, None) for one in parts]
-        while whole := [one for one in batches if one is not None]:  # the files have the same number of rows
+        while whole := [
+            one for one in batches if one is not None
+        ]:  # the files have the same number of rows
             rows = min(one.num_rows for one in whole)
             found = {name: one.column(name)[:rows] for one in whole for name in one.schema.names}
-            yield pa.RecordBatch.from_arrays([found[name] for name in self._arrow.names], schema=self._arrow)
+            yield pa.RecordBatch.from_arrays(
+                [found[name] for name in self._arrow.names], schema=self._arrow
+            )
             rest = [one.slice(rows) for one in whole]
-            batches = [one if one.num_rows else next(part, None) for one, part in zip(rest, parts, strict=True)]
+            batches = [
+                one if one.num_rows else next(part, None)
+                for one, part in zip(rest, parts, strict=True)
+            ]
 
     def _held(self, file: DataFileMeta) -> set[int]:
         """The ids of the columns in a file."""
@@ -286,7 +334,9 @@ class _Reader:
         own = SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN
         sources = {one.id: one for one in (*written.fields, *own) if one.id in wanted}
         for id_, one in sources.items():
-            check_evolution(wanted[id_].name, one.type, wanted[id_].type, written.id > self._scan.schema.id)
+            check_evolution(
+                wanted[id_].name, one.type, wanted[id_].type, written.id > self._scan.schema.id
+            )
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
@@ -301,16 +351,29 @@ class _Reader:
         )
 
     def _chunks(
-        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], most: int, of: Chosen
+        self,
+        entry: ManifestEntry,
+        path: str,
+        written: TableSchema,
+        fields: Sequence[DataField],
+        most: int,
+        of: Chosen,
     ) -> Iterator[Chunk]:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, most)
             return
-        with _reading(path, self._scan), self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source:
+        with (
+            _reading(path, self._scan),
+            self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source,
+        ):
             yield from file_chunks(source, path, fields, written, most, of)
 
     def _fitted(
-        self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any], start: int
+        self,
+        chunk: Chunk,
+        sources: Mapping[int, DataField],
+        partition: Mapping[str, Any],
+        start: int,
     ) -> pa.RecordBatch:
         columns = []
         for one in self._columns:
@@ -322,12 +385,19 @@ class _Reader:
             elif source is None or source.name not in chunk.columns:
                 columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
             else:
-                columns.append(convert(chunk.columns[source.name], source.type, one.type, chunk.leaf, one.name))
+                columns.append(
+                    convert(chunk.columns[source.name], source.type, one.type, chunk.leaf, one.name)
+                )
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def file_chunks(
-    source: Any, path: str, fields: Sequence[DataField], written: TableSchema, most: int = BATCH_ROWS, of: Chosen = None
+    source: Any,
+    path: str,
+    fields: Sequence[DataField],
+    written: TableSchema,
+    most: int = BATCH_ROWS,
+    of: Chosen = None,
 ) -> Iterator[Chunk]:
     """These columns of a file, as the file has them, one chunk at a time. `written` is the schema that it was
     written with. Raises what the reader of its format raises, and `UnsupportedFeature` for another format."""
@@ -335,7 +405,9 @@ def file_chunks(
         case "parquet":
             yield from read_parquet(source, path, fields, most, of)
         case "orc":
-            yield from read_orc(source, path, fields, Options(written.options).value(ORC_LTZ_LEGACY))
+            yield from read_orc(
+                source, path, fields, Options(written.options).value(ORC_LTZ_LEGACY)
+            )
         case "avro":
             yield from read_avro(source, path, fields, most)
         case other:
@@ -375,7 +447,9 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
         raise _broken(path, failed) from None
     except MemoryError:
         text = f"{path} cannot be read: it needs more memory than this process has. Read fewer columns, or give the"
-        raise FormatError(f"{text} process more memory. If the file should be small: {_CURE}", path=path) from None
+        raise FormatError(
+            f"{text} process more memory. If the file should be small: {_CURE}", path=path
+        ) from None
     except BROKEN_FILE as failed:
         raise _broken(path, failed) from None
 

@@ -10,7 +10,13 @@ from itertools import compress, pairwise
 from typing import Any
 
 from paimon_stream import options as opt
-from paimon_stream.errors import FormatError, IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    FormatError,
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
@@ -77,10 +83,20 @@ def plan_scan(
     chosen = _columns(table, schema, columns)
     if partition is not None:
         default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-        specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
+        specs = [
+            parse_partition(schema.partition_fields, partition, default_name, table=table.location)
+        ]
     merge = _merge_of(table, schema) if schema.primary_keys else None
     where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
-    scan = Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=(), merge=merge, where=where)
+    scan = Scan(
+        table=table,
+        schema=schema,
+        columns=chosen,
+        snapshot=snapshot,
+        files=(),
+        merge=merge,
+        where=where,
+    )
     if snapshot is None:
         return scan
     files = _files(scan, snapshot, specs, hidden)
@@ -96,7 +112,9 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
     except InvalidOption:
         if schema.id == table.schema.id:
             raise
-        return MergeSpec.of(schema, opt.Options(schema.options, location=table.location), table=table.location)
+        return MergeSpec.of(
+            schema, opt.Options(schema.options, location=table.location), table=table.location
+        )
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
@@ -104,7 +122,14 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
     _check_readable(table)
     schema, given = table.schema, tuple(files)
     merge = _merge_of(table, schema) if schema.primary_keys else None
-    scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=snapshot, files=given, merge=merge)
+    scan = Scan(
+        table=table,
+        schema=schema,
+        columns=schema.fields,
+        snapshot=snapshot,
+        files=given,
+        merge=merge,
+    )
     return replace(scan, vectors=_vectors(table, snapshot, files))
 
 
@@ -145,7 +170,11 @@ def _at(table: Table, store: SnapshotStore, millis: int) -> Snapshot:
     ids = store.ids()
     place = bisect_right(ids, millis, key=lambda one: store.get(one).time_millis)
     if place == 0:
-        text = "there is none" if not ids else f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
+        text = (
+            "there is none"
+            if not ids
+            else f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
+        )
         text = f"has no snapshot of {iso(millis)} or before: {text}. Give a later time, or a tag."
         raise NotFound(text, timestamp=millis).of_table(table.location, subject=True)
     return store.get(ids[place - 1])
@@ -161,7 +190,9 @@ def _tagged(table: Table, tag: str) -> Snapshot:
         raise NotFound(text, tag=tag, path=full).of_table(table.location, subject=True) from None
 
 
-def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
+def _columns(
+    table: Table, schema: TableSchema, names: Sequence[str] | None
+) -> tuple[DataField, ...]:
     if names is None:
         return schema.fields
     names = names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
@@ -172,16 +203,26 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
     for name in names:
         if name not in schema.field_names:
             near = difflib.get_close_matches(name, schema.field_names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
+            hint = (
+                f" Did you mean {near[0]!r}?"
+                if near
+                else f" Its columns: {', '.join(schema.field_names)}."
+            )
             text = f"has no column {name!r} (schema {schema.id}).{hint}"
-            raise IncompatibleSchema(text, column=name, schema=schema.id).of_table(table.location, subject=True)
+            raise IncompatibleSchema(text, column=name, schema=schema.id).of_table(
+                table.location, subject=True
+            )
         chosen.append(schema.field(name))
     if len(set(names)) < len(names):
-        raise IncompatibleSchema(f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location)
+        raise IncompatibleSchema(
+            f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
+        )
     return tuple(chosen)
 
 
-def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool) -> list[ManifestEntry]:
+def _files(
+    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool
+) -> list[ManifestEntry]:
     """The live files in the order of manifests or, in fixed append buckets, of numbers (`bucket-append-ordered`)."""
     table, merge, where = scan.table, scan.merge, scan.where
     ahead = ReadAhead(table.storage)
@@ -192,7 +233,11 @@ def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None
     if where is not None:
         bounds = (partition_bounds(types, one.partition_stats) or () for one in metas)
         keys = scan.schema.partition_keys
-        metas = tuple(compress(metas, where.possible((dict(zip(keys, one, strict=False)), None) for one in bounds)))
+        metas = tuple(
+            compress(
+                metas, where.possible((dict(zip(keys, one, strict=False)), None) for one in bounds)
+            )
+        )
     if specs is None:  # else some are not read
         ahead.expect((manifest_path(one.file_name), one.file_size) for one in metas)
     entries = live_files(manifests, metas, types, chosen)
@@ -201,7 +246,9 @@ def _files(scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None
     if merge is not None:
         entries = _visible(table, merge, entries, hidden)
     if merge is None and any(entry.total_buckets > 0 for entry in entries):
-        entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
+        entries.sort(
+            key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number)
+        )
     return entries
 
 
@@ -211,12 +258,16 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
     return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
 
 
-def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False) -> Iterator[Known]:
+def known_of(
+    scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False
+) -> Iterator[Known]:
     """What is known of the rows in these files: their partition and the statistics of the columns that `where` reads,
     as far as these have today's type. Where rows are merged, only those of the key, but for `values`."""
     schema_of = schemas_of(scan)
     layout = scan.table.layout
-    partition_of = cache(lambda row: dict(zip(layout.partition_keys, layout.partition_values(row), strict=True)))
+    partition_of = cache(
+        lambda row: dict(zip(layout.partition_keys, layout.partition_values(row), strict=True))
+    )
     in_parts = scan.table.options.value(opt.DATA_EVOLUTION)
     by_key = scan.merge is not None and not values
     for entry in files:
@@ -226,28 +277,40 @@ def known_of(scan: Scan, files: Iterable[ManifestEntry], where: Predicate, value
             before = {one.id: one for one in written.fields}
             with suppress(FormatError):
                 if by_key:
-                    found = decode_stats([written.field(one) for one in written.trimmed_primary_keys], file.key_stats)
+                    found = decode_stats(
+                        [written.field(one) for one in written.trimmed_primary_keys], file.key_stats
+                    )
                 else:
                     found = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
                 for one in where.columns:
                     if one.type.is_timestamp and file.file_name.endswith(".orc"):
                         continue  # the zone of Java's process may be in the bounds, or not in the values
                     old = before.get(one.id)
-                    if old is not None and old.name in found and old.type.with_nullable(one.type.nullable) == one.type:
+                    if (
+                        old is not None
+                        and old.name in found
+                        and old.type.with_nullable(one.type.nullable) == one.type
+                    ):
                         stats[one.name] = found[old.name]
         yield stats | of_partition(partition_of(entry.partition), file.row_count), file.row_count
 
 
 def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
     """What is known of this number of rows of a partition with these values."""
-    return {name: ColumnStats(one, one, 0 if one is not None else rows) for name, one in values.items()}
+    return {
+        name: ColumnStats(one, one, 0 if one is not None else rows) for name, one in values.items()
+    }
 
 
-def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:
+def _visible(
+    table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool
+) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see. Files of bucket -2 are left out. With first-row and
     with deletion vectors, so are files that no compaction has processed (semantics.md §6.6). `hidden` are all."""
     options = table.options
-    by_level = options.value(opt.DELETION_VECTORS) and not options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
+    by_level = options.value(opt.DELETION_VECTORS) and not options.value(
+        opt.DELETION_VECTORS_MERGE_ON_READ
+    )
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
     return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
 
@@ -268,7 +331,9 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
         if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
             names = one.file.file_name, other.file.file_name
             cure = "No engine can join their columns. Roll the table back to the snapshot before the second one came."
-            text = f"the files {names[0]} and {names[1]} have some rows in common, but not all. {cure}"
+            text = (
+                f"the files {names[0]} and {names[1]} have some rows in common, but not all. {cure}"
+            )
             raise FormatError(text, files=names).of_table(table.location)
     return ordered
 
@@ -280,9 +345,16 @@ def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     check_branch_option(table)
-    refused: tuple[opt.Option[Any], ...] = (opt.TABLE_TYPE, opt.SNAPSHOT_ORDERING, opt.PK_CLUSTERING_OVERRIDE, *also)
+    refused: tuple[opt.Option[Any], ...] = (
+        opt.TABLE_TYPE,
+        opt.SNAPSHOT_ORDERING,
+        opt.PK_CLUSTERING_OVERRIDE,
+        *also,
+    )
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
             text = f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does."
-            raise UnsupportedFeature(text, option=option.key, value=value).of_table(table.location, subject=True)
+            raise UnsupportedFeature(text, option=option.key, value=value).of_table(
+                table.location, subject=True
+            )

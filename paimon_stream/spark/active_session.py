@@ -15,13 +15,17 @@ from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table
 
 
-def open_beside_spark(location: str | PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
+def open_beside_spark(
+    location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
+) -> Storage:
     """The storage at a location, as `open_storage` opens it. For an object store, the thread's active Spark
     session says what the storage options do not say; where a thread has none, the process's."""
     return open_storage(location, storage_options, spark=_options_of_session)
 
 
-def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[Any, Mapping[str, str]]:
+def in_catalog(
+    location: Any, catalog: Mapping[str, str] | str | None
+) -> tuple[Any, Mapping[str, str]]:
     """The location of the table of that name in a catalog, and the storage options that open it; what is given, without
     a catalog. Asks Spark's session, and a catalog's database or server. Raises `InvalidOption`, `UnsupportedFeature`,
     `StorageError`."""
@@ -36,16 +40,26 @@ def in_catalog(location: Any, catalog: Mapping[str, str] | str | None) -> tuple[
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
     """The given options of a catalog, or those of the one of this name in Spark's session. Raises `InvalidOption`."""
     if not isinstance(catalog, str):
-        return Arguments("The catalog").mapping("catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True)
-    session, prefix, found = session or _session(), f"spark.sql.catalog.{catalog}.", dict[str, str]()
+        return Arguments("The catalog").mapping(
+            "catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True
+        )
+    session, prefix, found = (
+        session or _session(),
+        f"spark.sql.catalog.{catalog}.",
+        dict[str, str](),
+    )
     if session is not None:
         from paimon_stream.spark.hadoop_options import unlogged
 
-        with unlogged():  # SET lists all names, and hides secrets, so values are asked for one by one
+        with (
+            unlogged()
+        ):  # SET lists all names, and hides secrets, so values are asked for one by one
             names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
             found = {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
     if not found:
-        raise Arguments("The catalog").wrong("catalog", catalog, "a name with options spark.sql.catalog.<name>.*")
+        raise Arguments("The catalog").wrong(
+            "catalog", catalog, "a name with options spark.sql.catalog.<name>.*"
+        )
     return found
 
 

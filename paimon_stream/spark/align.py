@@ -16,7 +16,13 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
-from paimon_stream.spark.types import can_up_cast, named, nullable_everywhere, same_but_nulls, spark_type
+from paimon_stream.spark.types import (
+    can_up_cast,
+    named,
+    nullable_everywhere,
+    same_but_nulls,
+    spark_type,
+)
 from paimon_stream.table.table import Table
 from paimon_stream.write.conform import default_of
 
@@ -48,7 +54,12 @@ class Alignment:
 
 
 def align(
-    frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str, missing_are_null: bool = False
+    frame: st.StructType,
+    schema: TableSchema,
+    *,
+    case_sensitive: bool,
+    location: str,
+    missing_are_null: bool = False,
 ) -> Alignment:
     """How a DataFrame with this schema is written to the table. A column that the DataFrame lacks gets its default.
     With `missing_are_null`, a nullable column without a default is NULL (semantics.md R12.2). A missing nullable member
@@ -59,17 +70,25 @@ def align(
     sources = judge.sources(frame, schema.fields, "", keys)
     if judge.problems:
         new = judge.unknown and all(path in judge.unknown for path in judge.problems)
-        cure = f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
+        cure = (
+            f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
+        )
         if new and schema.primary_keys:
             cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
         if judge.missing and all(path in judge.missing for path in judge.problems):
-            cure = f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
+            cure = (
+                f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
+            )
         what = f"the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was written."
         cure = f"Select, rename or cast the columns of the DataFrame to those of the table{cure}."
         columns = tuple(judge.problems)
-        error = IncompatibleSchema(f"{what}{_last_change(schema)} {cure}", column=columns[0], columns=columns)
+        error = IncompatibleSchema(
+            f"{what}{_last_change(schema)} {cure}", column=columns[0], columns=columns
+        )
         raise error.of_table(location)
-    return Alignment(columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive)
+    return Alignment(
+        columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive
+    )
 
 
 def _last_change(schema: TableSchema) -> str:
@@ -123,19 +142,25 @@ class _Judge:
         self.unknown.add(inside + name)
         self.problems.setdefault(inside + name, f"the table has no column {inside + name!r}{hint}")
 
-    def _judge(self, one: DataField, source: st.StructField | None, inside: str, is_key: bool) -> None:
+    def _judge(
+        self, one: DataField, source: st.StructField | None, inside: str, is_key: bool
+    ) -> None:
         path = inside + one.name
         if source is not None:
             self._type(source.dataType, one.type, path)
         elif is_key:
-            self.problems.setdefault(path, f"the DataFrame lacks the key column {path!r} ({one.type})")
+            self.problems.setdefault(
+                path, f"the DataFrame lacks the key column {path!r} ({one.type})"
+            )
         elif one.default_value is not None:
             return
         elif one.type.nullable and not inside and not self._missing_are_null:
             self.missing.add(path)
             self.problems.setdefault(path, f"the DataFrame lacks column {path!r} ({one.type})")
         elif not one.type.nullable:
-            self.problems.setdefault(path, f"the DataFrame lacks column {path!r}, which is {one.type}")
+            self.problems.setdefault(
+                path, f"the DataFrame lacks column {path!r}, which is {one.type}"
+            )
 
     def _type(self, source: st.DataType, target: DataType, path: str) -> None:
         match source, target:
@@ -143,7 +168,9 @@ class _Judge:
                 self.sources(source, target.fields, f"{path}.", set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
                 self._type(source.elementType, element, f"{path}.element")
-            case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
+            case st.MapType(), DataType(
+                root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
+            ):
                 self._type(source.keyType, key, f"{path}.key")
                 self._type(source.valueType, value, f"{path}.value")
             case _ if not can_up_cast(source, spark_type(target)):
@@ -163,10 +190,14 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
-    return frame.select(*(_expression(*column, named, fold) for column in alignment.columns), *others)
+    return frame.select(
+        *(_expression(*column, named, fold) for column in alignment.columns), *others
+    )
 
 
-def _expression(one: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold) -> Any:
+def _expression(
+    one: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold
+) -> Any:
     """A column of the table, or a member of a struct. `get` gives those of the DataFrame by name."""
     if source is None:
         return functions.lit(None).cast(nullable_everywhere(spark_type(one.type))).alias(one.name)
@@ -184,15 +215,25 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
         case st.StructType(), DataType(root=TypeRoot.ROW):
             given = {fold(other.name): other for other in source.fields}
             members = ((one, given.get(fold(one.name))) for one in target.fields)
-            made = functions.struct(*(_expression(*member, value.getField, fold) for member in members))
+            made = functions.struct(
+                *(_expression(*member, value.getField, fold) for member in members)
+            )
             return functions.when(value.isNotNull(), made)
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return functions.transform(value, lambda one: _rebuilt(one, source.elementType, element, fold))
-        case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as item):
-            value = functions.transform_values(value, lambda _, v: _rebuilt(v, source.valueType, item, fold))
+            return functions.transform(
+                value, lambda one: _rebuilt(one, source.elementType, element, fold)
+            )
+        case st.MapType(), DataType(
+            root=TypeRoot.MAP, key=DataType() as key, element=DataType() as item
+        ):
+            value = functions.transform_values(
+                value, lambda _, v: _rebuilt(v, source.valueType, item, fold)
+            )
             if same_but_nulls(source.keyType, spark_type(key)):
                 return value
-            return functions.transform_keys(value, lambda k, _: _rebuilt(k, source.keyType, key, fold))
+            return functions.transform_keys(
+                value, lambda k, _: _rebuilt(k, source.keyType, key, fold)
+            )
     raise AssertionError(f"{source} does not become {wanted}")  # `align` has refused it
 
 
@@ -205,7 +246,9 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
         one = schema.field(name)
         default = default_of(one, table.location)
         if default is not None:
-            frame = frame.withColumn(name, functions.coalesce(named(name), literal(one.type, default)))
+            frame = frame.withColumn(
+                name, functions.coalesce(named(name), literal(one.type, default))
+            )
     return frame
 
 
@@ -217,7 +260,9 @@ def literal(type_: DataType, value: pa.Scalar) -> Column:
         if pa.types.is_time(target):
             plain = value.cast(pa.int32()).as_py()
         elif pa.types.is_timestamp(target):
-            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            naive = (
+                value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            )
             plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
         elif pa.types.is_date(target) or pa.types.is_decimal(target):
             plain = str(value.as_py())

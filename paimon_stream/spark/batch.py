@@ -22,7 +22,13 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, keeps_state, observe_query
+from paimon_stream.spark.identity import (
+    QueryFacts,
+    commit_user,
+    is_connect,
+    keeps_state,
+    observe_query,
+)
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
@@ -105,7 +111,9 @@ class Runs:
                 run.report = self._write(frame, batch_of(facts, batch_id), facts, run, settings)
 
     @contextmanager
-    def run_of(self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None) -> Iterator[Run]:
+    def run_of(
+        self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None
+    ) -> Iterator[Run]:
         """The run of this query, a new one unless its newest batch here is `after`, if that is given. Inside, it gets
         the report of a batch. If that fails, nothing is remembered."""
         run = self._by_user.pop(user, None)
@@ -147,7 +155,9 @@ class Runs:
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
         root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
         query, run, name = facts.query_id, facts.run_id, facts.name
-        identity = WriterIdentity(user=user, query_id=query, run_id=run, checkpoint=root, query_name=name, token=token)
+        identity = WriterIdentity(
+            user=user, query_id=query, run_id=run, checkpoint=root, query_name=name, token=token
+        )
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=identity,
@@ -158,9 +168,17 @@ class Runs:
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
         compaction = (
-            None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+            None
+            if settings.overwrites
+            else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
         )
-        return Run(run_id=facts.run_id, user=user, writer=writer, after_commit=after_commit, compaction=compaction)
+        return Run(
+            run_id=facts.run_id,
+            user=user,
+            writer=writer,
+            after_commit=after_commit,
+            compaction=compaction,
+        )
 
     def _write(
         self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: Run, settings: SinkSettings
@@ -183,22 +201,32 @@ class Runs:
                 report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
             except errors.SequenceConflict as conflict:
-                if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table, conflict)):
+                if rewritten == MOST_REWRITES or not (
+                    isinstance(verdict, Reuse) or rewrites(writer.table, conflict)
+                ):
                     raise
                 _LOG.info("%s The batch is written again.", conflict.message)
                 verdict = writer.again(verdict)
         return report
 
-    def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: Run) -> tuple[CommitMessage, ...]:
+    def _write_rows(
+        self, frame: DataFrame, facts: QueryFacts, run: Run
+    ) -> tuple[CommitMessage, ...]:
         """Writes the rows of the batch. Publishes nothing, except the schema that they need if that is allowed."""
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
-        given: dict[str, Any] = {"plan": run.plan, "first_sequence": writer.first_sequence(), "index": writer.index}
+        given: dict[str, Any] = {
+            "plan": run.plan,
+            "first_sequence": writer.first_sequence(),
+            "index": writer.index,
+        }
         given |= {"operations": operations, "user": run.user}
         written = None
         if run.is_for_driver(frame, facts):
-            written = write_small(rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given)
+            written = write_small(
+                rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given
+            )
         if written is None:
             written = run_write_job(rows, table, **given)
         return written.messages
@@ -219,8 +247,12 @@ class Runs:
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
         if not frame.isStreaming:
-            raise errors.InvalidOption("PaimonSink.start needs a DataFrame of spark.readStream.", option="df")
-        if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
+            raise errors.InvalidOption(
+                "PaimonSink.start needs a DataFrame of spark.readStream.", option="df"
+            )
+        if settings.checkpoint is None and not frame.sparkSession.conf.get(
+            _NAMED_CHECKPOINTS, None
+        ):
             cure = "Without it, the stream would begin again at each start."
             text = f"PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. {cure}"
             raise errors.InvalidOption(text, option="checkpoint")
@@ -255,7 +287,9 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
         return Batch(batch_id=batch_id)
     offsets, watermark = checkpoint.offsets_hash(batch_id), checkpoint.watermark(batch_id)
     done = checkpoint.done_millis(batch_id - 1)
-    return Batch(batch_id=batch_id, offsets_hash=offsets, watermark=watermark, previous_done_millis=done)
+    return Batch(
+        batch_id=batch_id, offsets_hash=offsets, watermark=watermark, previous_done_millis=done
+    )
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
@@ -277,7 +311,9 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
     other = instead if facts.output_mode == "complete" else ""
     cure = f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}."
     text = f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. {cure}"
-    raise errors.UnsupportedFeature(text, table=settings.location, option="mode", value=facts.output_mode)
+    raise errors.UnsupportedFeature(
+        text, table=settings.location, option="mode", value=facts.output_mode
+    )
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
@@ -292,7 +328,9 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
     if isinstance(error, errors.PaimonStreamError):
         message = error.message
         if "batch" not in error.context:
-            where = f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
+            where = (
+                f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
+            )
             message = f"{where}: {message}"
         return type(error)(message, **{"table": location, "batch": batch_id, **error.context})
     if isinstance(error, Exception):

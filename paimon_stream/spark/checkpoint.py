@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import ConfigError, CorruptMetadata, NotFound, PaimonStreamError, StorageError
+from paimon_stream.errors import (
+    ConfigError,
+    CorruptMetadata,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
@@ -55,7 +61,9 @@ class Checkpoint:
         if self.storage is None:
             return Kind.UNREADABLE, self.root
         try:
-            if self._is_local and LocalStorage(os.path.dirname(self.root)).exists(os.path.basename(self.root)):
+            if self._is_local and LocalStorage(os.path.dirname(self.root)).exists(
+                os.path.basename(self.root)
+            ):
                 return Kind.FILE, self.root
             files, folders = self.storage.list_files(""), self.storage.list_folders("")
             if not files and not folders:
@@ -149,7 +157,9 @@ class Checkpoint:
         if batch_id < 0:
             return None
         cut_off = 0 if self._is_local else 999
-        return self._ask(lambda storage: storage.stat(f"commits/{batch_id}").modified_millis + cut_off)
+        return self._ask(
+            lambda storage: storage.stat(f"commits/{batch_id}").modified_millis + cut_off
+        )
 
     def planned_millis(self, batch_id: int) -> int | None:
         """The time when Spark planned the batch, in epoch milliseconds; None if it cannot be read."""
@@ -191,14 +201,18 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    location: str, storage_options: Mapping[str, str] | None = None, spark: SparkOptions | None = None
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    spark: SparkOptions | None = None,
 ) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded. `root` is the
     absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are those of the
     table's storage; a checkpoint in an object store uses those that it knows."""
     scheme = scheme_of(location)
     if scheme in KIND_OF:
-        return Checkpoint(root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark))
+        return Checkpoint(
+            root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark)
+        )
     path = location
     if location.startswith("file:"):
         path = "/" + location.removeprefix("file:").lstrip("/")
@@ -214,7 +228,9 @@ def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)
         storage.exists("metadata")
     except PaimonStreamError as unreadable:
-        _LOG.info("The checkpoint %s is not read from here: %s", shown_location(location), unreadable)
+        _LOG.info(
+            "The checkpoint %s is not read from here: %s", shown_location(location), unreadable
+        )
         return None
     return storage
 

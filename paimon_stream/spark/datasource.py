@@ -32,7 +32,9 @@ except ImportError:
 
 NAME: Final = "paimon_stream"
 
-_OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location"))
+_OF_SPARK: Final = frozenset(
+    ("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location")
+)
 """Keys by which Spark passes on what was not said by `.option`."""
 
 
@@ -61,11 +63,19 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         """Reads the rows that the table has, and then those that come."""
         return _module("stream").StreamReader(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> ds.DataSourceWriter:
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> ds.DataSourceWriter:
         """Appends the rows to the table, or replaces it."""
         return _module("write").TableWriter(dict(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ds.DataSourceStreamWriter:
+    def streamWriter(
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> ds.DataSourceStreamWriter:
         """Appends each batch, or replaces the table by it."""
         return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
 
@@ -86,7 +96,10 @@ class SourceOptions:
     storage: Mapping[str, str] = field(repr=False)
 
 
-def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
+def divided(
+    options: Mapping[str, str],
+    door: Iterable[str],
+) -> SourceOptions:
     """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
     there is not exactly one path, and for keys that are not known."""
     given, known = opt.lowered(options), [*door, "branch", "warehouse"]
@@ -103,12 +116,24 @@ def divided(options: Mapping[str, str], door: Iterable[str]) -> SourceOptions:
     if "warehouse" in own and "/" not in path:
         of_catalog = (OF_DATABASE, OF_SERVER) if "metastore" in given else ()
         named = [key for key in given if any(one.fullmatch(key) for one in of_catalog)]
-        path, found = in_catalog(path, {"warehouse": own["warehouse"], **{key: given.pop(key) for key in named}})
+        path, found = in_catalog(
+            path, {"warehouse": own["warehouse"], **{key: given.pop(key) for key in named}}
+        )
         storage |= found
     if (kind := KIND_OF.get(scheme_of(path))) is not None:
         theirs = options_for(store_location(path), given)
-        storage |= {key: value for key, value in given.items() if key in theirs or key.startswith(PREFIXES[kind])}
+        storage |= {
+            key: value
+            for key, value in given.items()
+            if key in theirs or key.startswith(PREFIXES[kind])
+        }
         known += recommended_names(kind)
-    table = {key: value for key, value in given.items() if key not in storage or key.startswith(opt.SINK_PREFIX)}
+    table = {
+        key: value
+        for key, value in given.items()
+        if key not in storage or key.startswith(opt.SINK_PREFIX)
+    }
     opt.check_sink_options(table, beside=known)
-    return SourceOptions(location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage)
+    return SourceOptions(
+        location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage
+    )

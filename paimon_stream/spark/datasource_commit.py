@@ -48,11 +48,15 @@ _LOG = logging.getLogger(__name__)
 def _identifier(text: str) -> int:
     number = opt.integer(text)
     if number == BATCH_IDENTIFIER:
-        raise ValueError("the number that stands for writes without one, so a repetition could not be recognised")
+        raise ValueError(
+            "the number that stands for writes without one, so a repetition could not be recognised"
+        )
     return number
 
 
-_IDENTIFIER: Final = opt.Option("commit-identifier", _identifier, None, "The id of a write that is made once only.")
+_IDENTIFIER: Final = opt.Option(
+    "commit-identifier", _identifier, None, "The id of a write that is made once only."
+)
 _RECENT: Final = 20
 _READ: Final[dict[str, list[Snapshot]]] = {}
 """By location, the newest snapshots that this process has read, newest first."""
@@ -63,10 +67,15 @@ Answers: TypeAlias = Sequence[Answer | None]
 Given: TypeAlias = Mapping[str, str]
 
 
-def settings_of(options: Given, *, overwrite: bool, is_stream: bool) -> tuple[SinkSettings, opt.Options, int | None]:
+def settings_of(
+    options: Given, *, overwrite: bool, is_stream: bool
+) -> tuple[SinkSettings, opt.Options, int | None]:
     """The settings of a sink that would do the same, the options of the door itself, and the identifier of a write that
     is made once only. Raises `InvalidOption`, `UnsupportedFeature`."""
-    given = divided(options, ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key))
+    given = divided(
+        options,
+        ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key),
+    )
     own = opt.Options(given.own, location=given.location)
     sink = SinkSettings(
         location=given.location,
@@ -91,7 +100,9 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
     for tables and options that only `PaimonSink` can write, and `IncompatibleSchema` for columns that do not fit."""
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     storage = sink.open_storage()
-    digest = SchemaStore(storage).first_digest()  # first: if the table is replaced now, the commit sees that
+    digest = SchemaStore(
+        storage
+    ).first_digest()  # first: if the table is replaced now, the commit sees that
     table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
@@ -114,7 +125,9 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
         ),
         columns=sources,
         user=user,
-        recent={} if not is_stream or _may_be_written_again(table) else _recent(sink.location, snapshots, latest),
+        recent={}
+        if not is_stream or _may_be_written_again(table)
+        else _recent(sink.location, snapshots, latest),
         basis=pickle.dumps((digest, numbering)),
     )
 
@@ -122,9 +135,14 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
 def _check_door(table: Table) -> None:
     """Raises for what needs more than tasks that write the rows that they have, before a batch is judged."""
     options = table.options
-    shuffles, merges = options.value(opt.SHUFFLE) == "bucket", options.value(opt.MERGE_SCHEMA) != "off"
+    shuffles, merges = (
+        options.value(opt.SHUFFLE) == "bucket",
+        options.value(opt.MERGE_SCHEMA) != "off",
+    )
     if table.has_dynamic_buckets or shuffles or merges:
-        option: opt.Option[Any] = opt.SHUFFLE if shuffles else opt.MERGE_SCHEMA if merges else opt.BUCKET
+        option: opt.Option[Any] = (
+            opt.SHUFFLE if shuffles else opt.MERGE_SCHEMA if merges else opt.BUCKET
+        )
         text = options.get(option.key, option.default)
         raise errors.UnsupportedFeature(
             f'cannot be written by format("paimon_stream") with {option.key} = {text}, which needs more than tasks '
@@ -134,17 +152,29 @@ def _check_door(table: Table) -> None:
         ).of_table(table.location, subject=True)
 
 
-def _columns(columns: st.StructType, table: Table, operations: Operations | None) -> tuple[tuple[str, str | None], ...]:
+def _columns(
+    columns: st.StructType, table: Table, operations: Operations | None
+) -> tuple[tuple[str, str | None], ...]:
     """The names of the table's columns, and of the one that says what a row does, each with the column of the rows."""
     beside: list[tuple[str, str]] = []
     if operations is not None:
         fold = fold_of(False)
         operations.check(table.schema, table.options, table.location, fold)
-        beside = [(operations.column, name) for name in columns.names if fold(name) == fold(operations.column)]
+        beside = [
+            (operations.column, name)
+            for name in columns.names
+            if fold(name) == fold(operations.column)
+        ]
         operations.only(len(beside), table.location)
         columns = st.StructType([one for one in columns.fields if one.name != beside[0][1]])
     may_lack = table.options.value(opt.MISSING_COLUMNS) == "null"
-    aligned = align(columns, table.schema, case_sensitive=False, location=table.location, missing_are_null=may_lack)
+    aligned = align(
+        columns,
+        table.schema,
+        case_sensitive=False,
+        location=table.location,
+        missing_are_null=may_lack,
+    )
     for one, source in aligned.columns:
         if source is not None and not _is_cast_by_arrow(source.dataType, spark_type(one.type)):
             raise errors.IncompatibleSchema(
@@ -153,7 +183,10 @@ def _columns(columns: st.StructType, table: Table, operations: Operations | None
                 "table's members in their order.",
                 column=one.name,
             ).of_table(table.location)
-    return (*((one.name, None if source is None else source.name) for one, source in aligned.columns), *beside)
+    return (
+        *((one.name, None if source is None else source.name) for one, source in aligned.columns),
+        *beside,
+    )
 
 
 def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
@@ -169,7 +202,9 @@ def _may_be_written_again(table: Table) -> bool:
     return any(table.options.value(one) == "continue" for one in decisions)
 
 
-def _recent(location: str, snapshots: SnapshotStore, latest: Snapshot | None) -> dict[tuple[str, str | None], int]:
+def _recent(
+    location: str, snapshots: SnapshotStore, latest: Snapshot | None
+) -> dict[tuple[str, str | None], int]:
     """The newest batch of each stream among the last snapshots, by commit user and query id. A snapshot that this
     process has read for an earlier plan, and those below it, are not read again."""
     known, last = _READ.get(location, []), list[Snapshot]()
@@ -179,11 +214,16 @@ def _recent(location: str, snapshots: SnapshotStore, latest: Snapshot | None) ->
             break
     _READ[location] = last = last[:_RECENT]
     batches = [one for one in last if one.commit_identifier != BATCH_IDENTIFIER]
-    return {(one.commit_user, Marks.of(one.properties).query_id): one.commit_identifier for one in reversed(batches)}
+    return {
+        (one.commit_user, Marks.of(one.properties).query_id): one.commit_identifier
+        for one in reversed(batches)
+    }
 
 
 # -- after the tasks ----------------------------------------------------------------------------------
-def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: bool, is_stream: bool) -> None:
+def commit_batch(
+    answers: Answers, batch_id: int, options: Given, *, overwrite: bool, is_stream: bool
+) -> None:
     """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
     sink, own, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     first = next((one for one in answers if one is not None), None)
@@ -202,9 +242,14 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
         unless_kept.callback(_remove, sink, answers)
         name = own.get("queryname")
-        facts = QueryFacts(query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        facts = QueryFacts(
+            query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
+        )
         check_checkpoint(checkpoint, first.query_id)
-        user, batch = commit_user(facts, sink.commit_user, sink.name, sink.prefix), batch_of(facts, batch_id)
+        user, batch = (
+            commit_user(facts, sink.commit_user, sink.name, sink.prefix),
+            batch_of(facts, batch_id),
+        )
         with runs.run_of(facts, sink, user, after=batch_id - 1) as run:
             writer, verdict = run.writer, run.writer.judge(batch)
             if isinstance(verdict, AlreadyCommitted):
@@ -217,14 +262,20 @@ def commit_batch(answers: Answers, batch_id: int, options: Given, *, overwrite: 
             messages = written_by(_results(answers), writer.table, gathered=False).messages
             writer.take_rows(*pickle.loads(first.basis))
             unless_kept.pop_all()  # from here on the writer decides what becomes of the files
-            fresh = writer.again(verdict) if isinstance(verdict, Reuse) else verdict  # the tasks wrote anew
+            fresh = (
+                writer.again(verdict) if isinstance(verdict, Reuse) else verdict
+            )  # the tasks wrote anew
             if run.report is None and fresh.own is not None and run.compaction is not None:
                 before = SnapshotStore(writer.table.storage).find(fresh.own.snapshot.id)
-                run.compaction.follows(system().clock.now_millis() if before is None else before.time_millis)
+                run.compaction.follows(
+                    system().clock.now_millis() if before is None else before.time_millis
+                )
             run.report = writer.commit(batch, fresh, messages)
 
 
-def commit_rows(planned: Plan, answers: Answers, options: Given, *, overwrite: bool, is_stream: bool) -> None:
+def commit_rows(
+    planned: Plan, answers: Answers, options: Given, *, overwrite: bool, is_stream: bool
+) -> None:
     """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of `TableCommit`."""
     sink, _, identifier = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     table, given = load_table(sink.open_storage(), sink.options), opt.Options(sink.options)
@@ -257,7 +308,9 @@ def abort(answers: Answers, options: Given, *, overwrite: bool, is_stream: bool)
 
 
 def _results(answers: Answers) -> list[TaskResult | TaskFailure]:
-    return [decode_result(one.result) for one in answers if one is not None and one.result is not None]
+    return [
+        decode_result(one.result) for one in answers if one is not None and one.result is not None
+    ]
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
@@ -267,4 +320,6 @@ def _remove(sink: SinkSettings, answers: Answers) -> None:
         if messages:
             TableCommit(load_table(sink.open_storage(), sink.options), "abort").abort(messages)
     except errors.PaimonStreamError as why:
-        _LOG.warning("Files of a write that is not published were not removed, and stay as orphans: %s", why)
+        _LOG.warning(
+            "Files of a write that is not published were not removed, and stay as orphans: %s", why
+        )

@@ -16,7 +16,13 @@ from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource import divided
-from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
+from paimon_stream.spark.splits import (
+    SPLIT_BYTES,
+    arrow_of,
+    rows_of_split,
+    splits_of,
+    without_files,
+)
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
@@ -30,7 +36,9 @@ KEYS: Final = {  # the options of a read, each with the names that Paimon has fo
     "split_size": ("split-size", "source.split.target-size"),
 }
 NOW: Final = {"snapshot_id": None, "tag": None, "timestamp": None}
-READ_CHANGELOG: Final = switch("read.changelog", "A stream gives all changes, and their kinds in a column.")
+READ_CHANGELOG: Final = switch(
+    "read.changelog", "A stream gives all changes, and their kinds in a column."
+)
 ROW_KIND: Final = "rowkind"
 """The column of kinds, as Paimon's audit log calls it: +I, -U, +U, -D."""
 
@@ -38,8 +46,14 @@ ROW_KIND: Final = "rowkind"
 def schema_of(options: dict[str, str]) -> StructType:
     """The columns of the table, or those that the option `columns` names. Raises as `PaimonTable.to_arrow`."""
     scan, *_ = _planned(options, filter=pc.scalar(False), **(NOW if "scan.mode" in options else {}))
-    kinds = [StructField(ROW_KIND, StringType(), False)] if scan.table.options.value(READ_CHANGELOG) else []
-    columns = [StructField(one.name, spark_type(one.type), one.type.nullable) for one in scan.columns]
+    kinds = (
+        [StructField(ROW_KIND, StringType(), False)]
+        if scan.table.options.value(READ_CHANGELOG)
+        else []
+    )
+    columns = [
+        StructField(one.name, spark_type(one.type), one.type.nullable) for one in scan.columns
+    ]
     return StructType([*kinds, *columns])
 
 
@@ -80,9 +94,13 @@ def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int, dict[str,
             text = f"{' and '.join(found)} mean the same. Give one of them."
             raise InvalidOption(text, option=found[1]).of_table(where)
         for text in map(given.own.__getitem__, found):
-            asked[name] = int(text) if name in ("snapshot_id", "timestamp") and text.isdecimal() else text
+            asked[name] = (
+                int(text) if name in ("snapshot_id", "timestamp") and text.isdecimal() else text
+            )
     if "timestamp" in asked:
-        asked["timestamp"] = moment_millis(asked["timestamp"], "timestamp", where, system().clock.now_millis())
+        asked["timestamp"] = moment_millis(
+            asked["timestamp"], "timestamp", where, system().clock.now_millis()
+        )
     if "columns" in asked:
         asked["columns"] = [one.strip() for one in asked["columns"].split(",")]
     try:

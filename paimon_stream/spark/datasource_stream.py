@@ -40,11 +40,23 @@ except ImportError:  # before Spark 4.2
 
 Offset = dict[str, Any]
 _BEFORE: Final = {"snapshot": -1, "nonce": ""}  # the start of a stream's first batch
-_NEEDED: Final = {"from-snapshot": "snapshot_id", "from-snapshot-full": "snapshot_id", "from-timestamp": "timestamp"}
-_MODE: Final = Option("scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "Start.")
-_CONSUMER: Final = Option("consumer-id", text, "", "Keeps from expiring what the stream has not read.")
-_OVERWRITES: Final = switch("streaming-read-overwrite", "As in Paimon", aliases=("streaming-read-append-overwrite",))
-_MOST: Final = Option("read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch.")
+_NEEDED: Final = {
+    "from-snapshot": "snapshot_id",
+    "from-snapshot-full": "snapshot_id",
+    "from-timestamp": "timestamp",
+}
+_MODE: Final = Option(
+    "scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "Start."
+)
+_CONSUMER: Final = Option(
+    "consumer-id", text, "", "Keeps from expiring what the stream has not read."
+)
+_OVERWRITES: Final = switch(
+    "streaming-read-overwrite", "As in Paimon", aliases=("streaming-read-append-overwrite",)
+)
+_MOST: Final = Option(
+    "read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch."
+)
 _KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 
 
@@ -60,26 +72,38 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._store, self._out = SnapshotStore(self._table.storage), arrow_of(schema)
         self._mode, self._consumer, self._most = value(_MODE), value(_CONSUMER), value(_MOST)
         self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        given, wrong = [name for name in NOW if name in asked], wrong_with(f"consumer-{self._consumer}")
+        given, wrong = (
+            [name for name in NOW if name in asked],
+            wrong_with(f"consumer-{self._consumer}"),
+        )
         wrong = wrong and f"consumer-id = {self._consumer!r} names no file: {wrong}"
         if self._mode == "default":
-            self._mode = next((mode for mode, name in _NEEDED.items() if name in given), "latest-full")
+            self._mode = next(
+                (mode for mode, name in _NEEDED.items() if name in given), "latest-full"
+            )
         needed = _NEEDED.get(self._mode, "")
         if given != [needed] * bool(needed):
             wrong = f"scan.mode = {self._mode} needs {needed or 'neither snapshot, tag nor time'}; it was given {given}"
         if wrong or (limits is None and self._table.options.is_set(_MOST)):
             wrong = wrong or f"{_MOST.key} needs Spark 4.2"
-            raise InvalidOption(f"cannot be read as a stream: {wrong}.").of_table(self._table.location, subject=True)
+            raise InvalidOption(f"cannot be read as a stream: {wrong}.").of_table(
+                self._table.location, subject=True
+            )
         if self._producer == "none" or value(opt.DATA_EVOLUTION):
             why = "its files may lack columns (data-evolution.enabled). Read it as a batch."
             if self._producer:
                 why = "it has a primary key and no changelog, so updates and deletes cannot be told. Set changelog-"
                 why += "producer to input, or to lookup or full-compaction: then compactions write a changelog."
-            raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(self._table.location, subject=True)
+            raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(
+                self._table.location, subject=True
+            )
         self._from = opt.Arguments(self._table.location).whole(needed, asked.get(needed, 0))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": None}  # tasks do not need it, and what it remembers grows
+        return {
+            **self.__dict__,
+            "_store": None,
+        }  # tasks do not need it, and what it remembers grows
 
     def initialOffset(self) -> Offset:
         """Before the first batch (streaming-reads.md §1)."""
@@ -98,7 +122,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         found: Offset = {"snapshot": last, "nonce": ""}
         if newest is not None:
             found |= {"nonce": newest.nonce, "rows": newest.total_record_count}
-        if limits is not None and start == _BEFORE:  # so a first batch that is run again begins where it began
+        if (
+            limits is not None and start == _BEFORE
+        ):  # so a first batch that is run again begins where it began
             return {**found, "first": [after, whole]}
         return start if (start["snapshot"], start["nonce"]) == (last, found["nonce"]) else found
 
@@ -113,7 +139,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
         """The splits of what is after one offset, up to another (streaming-reads.md §3)."""
-        last, table, splits, partition = end["snapshot"], self._table, [], self._of.asked.get("partition")
+        last, table, splits, partition = (
+            end["snapshot"],
+            self._table,
+            [],
+            self._of.asked.get("partition"),
+        )
         after, whole = self._first(last, start) if start != end else (last, None)
         after, whole = (start == _BEFORE and end.get("first")) or (after, whole)
         for one in (start, end):
@@ -124,16 +155,36 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                     snapshot=one["snapshot"],
                 ).of_table(table.location, subject=True)
         if whole is not None:
-            lowest = {"lookup": 1, "full-compaction": top_level(table.options)}.get(self._producer, 0)
-            full = plan_scan(table, snapshot_id=whole, partition=partition, hidden=self._producer == "input")
+            lowest = {"lookup": 1, "full-compaction": top_level(table.options)}.get(
+                self._producer, 0
+            )
+            full = plan_scan(
+                table, snapshot_id=whole, partition=partition, hidden=self._producer == "input"
+            )
             files = tuple(one for one in full.files if one.bucket >= 0 and one.file.level >= lowest)
-            of_query = replace(self._scan, snapshot=full.snapshot, files=files, vectors=full.vectors)
+            of_query = replace(
+                self._scan, snapshot=full.snapshot, files=files, vectors=full.vectors
+            )
             splits += [(one, False) for one in splits_of(of_query, self._of.split_bytes)]
-        default, fields = table.options.value(opt.PARTITION_DEFAULT_NAME), table.schema.partition_fields
-        specs = None if partition is None else [parse_partition(fields, partition, default, table=table.location)]
-        chosen, manifests = PartitionFilter(table.partition_types, specs=specs), ManifestStore(table.storage)
+        default, fields = (
+            table.options.value(opt.PARTITION_DEFAULT_NAME),
+            table.schema.partition_fields,
+        )
+        specs = (
+            None
+            if partition is None
+            else [parse_partition(fields, partition, default, table=table.location)]
+        )
+        chosen, manifests = (
+            PartitionFilter(table.partition_types, specs=specs),
+            ManifestStore(table.storage),
+        )
         kinds = [CommitKind.APPEND, *[CommitKind.OVERWRITE] * table.options.value(_OVERWRITES)]
-        changes = [one for one in self._snapshots(after, last) if self._producer or one.commit_kind in kinds]
+        changes = [
+            one
+            for one in self._snapshots(after, last)
+            if self._producer or one.commit_kind in kinds
+        ]
         lists = map(manifests.changelog if self._producer else manifests.delta, changes)
         entries = (one for metas in lists for one in manifests.entries_of(metas, chosen))
         added = replace(self._scan, files=tuple(one for one in entries if one.kind is FileKind.ADD))
@@ -151,8 +202,14 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             found = dict(zip(rows.schema.names, rows.columns, strict=True))
             kinds = found.get(KIND, pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows))
             found[ROW_KIND] = _KINDS.take(kinds)
-            batch = pa.RecordBatch.from_arrays([found[name] for name in self._out.names], schema=self._out)
-            yield batch if ROW_KIND in self._out.names else batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
+            batch = pa.RecordBatch.from_arrays(
+                [found[name] for name in self._out.names], schema=self._out
+            )
+            yield (
+                batch
+                if ROW_KIND in self._out.names
+                else batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
+            )
 
     def commit(self, end: Offset) -> None:
         """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""
@@ -166,8 +223,14 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         if found is not None or not at["nonce"]:
             return found is not None and found.nonce != at["nonce"]
         following = self._store.find(at["snapshot"] + 1)
-        rows = None if following is None else following.total_record_count - following.delta_record_count
-        return at.get("rows", rows) != rows is not None or at["nonce"] in rolled_back(self._table.storage)
+        rows = (
+            None
+            if following is None
+            else following.total_record_count - following.delta_record_count
+        )
+        return at.get("rows", rows) != rows is not None or at["nonce"] in rolled_back(
+            self._table.storage
+        )
 
     def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
         """After which snapshot a batch begins, and which one it reads whole before (streaming-reads.md §2)."""

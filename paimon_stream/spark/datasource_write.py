@@ -11,7 +11,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as st
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 
 from paimon_stream.errors import IdentityUnknown
 from paimon_stream.extras import require
@@ -43,7 +47,10 @@ class Plan:
         """The rows in the table's columns, NULL where they lack one. Types are converted when rows are written."""
         names = [name for name, _ in self.columns]
         for batch in batches:
-            made = [pa.nulls(batch.num_rows) if one is None else batch.column(one) for _, one in self.columns]
+            made = [
+                pa.nulls(batch.num_rows) if one is None else batch.column(one)
+                for _, one in self.columns
+            ]
             yield pa.RecordBatch.from_arrays(made, names=names)
 
 

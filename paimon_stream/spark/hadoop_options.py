@@ -14,7 +14,15 @@ from pyspark.errors import PySparkException
 
 _LOG = logging.getLogger(__name__)
 
-_STORES: Final = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.oss.", "google.cloud.auth.")
+_STORES: Final = (
+    "fs.s3a.",
+    "fs.s3.",
+    "fs.s3n.",
+    "fs.azure.",
+    "fs.gs.",
+    "fs.oss.",
+    "google.cloud.auth.",
+)
 _SPARK: Final = "spark.hadoop."
 _DEFAULTS: Final = "core-default.xml"
 _PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
@@ -30,7 +38,9 @@ def hadoop_options(session: Any) -> Mapping[str, str]:
             named = {name.removeprefix(_SPARK): value for name, value in every.items()}
             return {name: value for name, value in named.items() if name.startswith(_STORES)}
     except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
-        _LOG.info("Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__)
+        _LOG.info(
+            "Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__
+        )
         return {}
 
 

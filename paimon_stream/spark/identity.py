@@ -30,7 +30,11 @@ _STATEFUL: Final = (
 )
 """The class of all physical operators with state: in Spark 3.5 and 4.0, and in later versions."""
 
-_HOLDERS: Final = {"AdaptiveSparkPlan": "inputPlan", "ReusedExchange": "child", "QueryStage": "plan"}
+_HOLDERS: Final = {
+    "AdaptiveSparkPlan": "inputPlan",
+    "ReusedExchange": "child",
+    "QueryStage": "plan",
+}
 """Operators that hold another one, not as a child: how their names end, and the method that returns it."""
 
 
@@ -92,7 +96,9 @@ def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
     the batch's session is a clone without queries. On Connect, each run of a batch function has its own process."""
     wanted = None if given is None else given.query_id()
     try:
-        active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]
+        active = [
+            query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))
+        ]
     except PySparkException:
         active = []
     facts = QueryFacts(query_id=wanted, run_id=_run_of_this_process(), checkpoint=given)
@@ -108,7 +114,9 @@ def _run_of_this_process() -> str:
     return f"process-{system().ids.uuid()}"
 
 
-def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]) -> QueryFacts:
+def _of_classic(
+    frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]
+) -> QueryFacts:
     """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
@@ -122,7 +130,10 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[st
         execution = execution_of(frame, query_id)
         if execution is None:
             return facts
-        run_id, mode = str(execution.runId().toString()), str(execution.outputMode().toString()).lower()
+        run_id, mode = (
+            str(execution.runId().toString()),
+            str(execution.outputMode().toString()).lower(),
+        )
         name, root = execution.name() or None, opened(str(execution.resolvedCheckpointRoot()))
         return replace(facts, run_id=run_id, name=name, output_mode=mode, checkpoint=root)
     except NOT_AS_KNOWN:
@@ -179,7 +190,9 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 def _has_state(frame: DataFrame, plan: Any) -> bool:
     """Whether the plan has an operator with state at any depth. Its text does not tell: Spark truncates it."""
     session: Any = frame.sparkSession
-    stateful = _loaded(session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    stateful = _loaded(
+        session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    )
     waiting = [plan]
     while waiting:
         node = waiting.pop()

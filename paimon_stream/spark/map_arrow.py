@@ -78,7 +78,11 @@ def row_bytes(fields: Sequence[DataField]) -> Column:
 
 
 def _varies(type_: DataType) -> bool:
-    return any(_varies(one.type) for one in type_.fields) if type_.root is TypeRoot.ROW else _width(type_) is None
+    return (
+        any(_varies(one.type) for one in type_.fields)
+        if type_.root is TypeRoot.ROW
+        else _width(type_) is None
+    )
 
 
 def _fixed(type_: DataType) -> int:
@@ -100,7 +104,9 @@ def _varying(value: Any, type_: DataType) -> Column:
     match type_:
         case DataType(root=TypeRoot.ROW):
             members = [one for one in type_.fields if _varies(one.type)]
-            return reduce(Column.__add__, (_varying(value.getField(one.name), one.type) for one in members))
+            return reduce(
+                Column.__add__, (_varying(value.getField(one.name), one.type) for one in members)
+            )
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _of_elements(value, element)
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):

@@ -23,7 +23,9 @@ Evolve = Callable[[Merge], Table]
 """Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
 
 
-def fit_rows(frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None) -> tuple[Table, DataFrame]:
+def fit_rows(
+    frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
+) -> tuple[Table, DataFrame]:
     """The table, and the rows, lazily, in exactly the table's columns, followed by the column that says what each row
     does, if there is one, as text. If `paimon-stream.merge-schema` says so, the table's schema is extended by the
     DataFrame's new columns and types. `evolve` is `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of
@@ -43,7 +45,9 @@ def check_rows(frame: DataFrame, table: Table) -> None:
     check_columns(frame.schema, table, case_sensitive=is_case_sensitive(frame))
 
 
-def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
+def check_columns(
+    columns: st.StructType, table: Table, *, case_sensitive: bool = False
+) -> TableSchema:
     """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
@@ -59,13 +63,23 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
     beside = Operations.of(table.options)
     if beside is not None:
         beside.check(table.schema, table.options, table.location, fold_of(False))
-    columns = st.StructType([st.StructField(one.name, spark_type(one.type)) for one in schema.fields])
+    columns = st.StructType(
+        [st.StructField(one.name, spark_type(one.type)) for one in schema.fields]
+    )
     return check_columns(columns, table)
 
 
-def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
+def _aligned(
+    columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool
+) -> Alignment:
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
-    return align(columns, schema, case_sensitive=case_sensitive, location=table.location, missing_are_null=may_lack)
+    return align(
+        columns,
+        schema,
+        case_sensitive=case_sensitive,
+        location=table.location,
+        missing_are_null=may_lack,
+    )
 
 
 def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column, ...]]:
@@ -85,7 +99,9 @@ def is_case_sensitive(frame: DataFrame) -> bool:
     return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
-def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool) -> Merge | None:
+def _merge_of(
+    columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool
+) -> Merge | None:
     """The function that extends the table's schema for these columns; None if schemas must not change."""
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
@@ -95,7 +111,9 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
 
     def merge(schema: TableSchema) -> TableSchema:
         fixed = {fold(name) for name in fixed_columns(schema)}
-        members = _members(columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold)
+        members = _members(
+            columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold
+        )
         now = runtime.clock.now_millis()
         merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
         _aligned(columns, table, merged, case_sensitive)
@@ -105,7 +123,10 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
 
 
 def _members(
-    struct: st.StructType, known: tuple[DataField, ...], may_widen: Callable[[str], bool], fold: Fold
+    struct: st.StructType,
+    known: tuple[DataField, ...],
+    may_widen: Callable[[str], bool],
+    fold: Fold,
 ) -> tuple[DataField, ...]:
     """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's spelling, and
     each has the table's type if its values fit into that type unchanged."""
@@ -138,9 +159,13 @@ def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold:
             return replace(old, fields=_members(source, old.fields, lambda _: widen, fold))
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return replace(old, element=_changed(source.elementType, element, column, widen, fold))
-        case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
+        case st.MapType(), DataType(
+            root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
+        ):
             kept = _changed(source.keyType, key, column, False, fold)
-            return replace(old, key=kept, element=_changed(source.valueType, value, column, widen, fold))
+            return replace(
+                old, key=kept, element=_changed(source.valueType, value, column, widen, fold)
+            )
     fits = can_up_cast(source, spark_type(old))
     try:
         new = _relaxed(paimon_type(source, column))

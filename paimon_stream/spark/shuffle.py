@@ -36,9 +36,13 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
 _ASSIGNERS: Final = 8  # each opens a bucket in each new partition, so more would make small files
 _INTEGER_BITS: Final = {
-    TypeRoot.BOOLEAN: 8, TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32,
+    TypeRoot.BOOLEAN: 8,
+    TypeRoot.TINYINT: 8,
+    TypeRoot.SMALLINT: 16,
+    TypeRoot.INT: 32,
+    TypeRoot.DATE: 32,
     TypeRoot.BIGINT: 64,
-}  # fmt: skip
+}
 _HEADER_BITS: Final = 8
 _MOST_FIELDS: Final = 56
 """Rows with more fields have a longer header."""
@@ -52,9 +56,15 @@ def check_shuffle(table: Table) -> None:
     """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a needed shuffle."""
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.has_dynamic_buckets:
-        raise _unfit(table, choice, "the rows of a key must come to one task, which looks up its dynamic bucket")
+        raise _unfit(
+            table,
+            choice,
+            "the rows of a key must come to one task, which looks up its dynamic bucket",
+        )
     if choice == "bucket" and table.options.value(opt.BUCKET) <= 0:
-        raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")
+        raise _unfit(
+            table, choice, "the table has no fixed buckets, so there is nothing to gather rows by"
+        )
 
 
 def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
@@ -72,7 +82,9 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
     with_bucket = _with_bucket(frame.withColumn(_ORDER, F.monotonically_increasing_id()), table)
-    sorting = [named(name) for name in (*schema.partition_keys, *(one.name for one in keys if by_key))]
+    sorting = [
+        named(name) for name in (*schema.partition_keys, *(one.name for one in keys if by_key))
+    ]
     sorting.insert(len(schema.partition_keys), F.col(_BUCKET))
     placed = _placed(with_bucket, table).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
@@ -84,7 +96,10 @@ def assigners(frame: DataFrame, table: Table) -> int:
     if options.is_set(opt.DYNAMIC_PARALLELISM):
         tasks = options.value(opt.DYNAMIC_PARALLELISM)
     else:
-        tasks = min(_ASSIGNERS, _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism)
+        tasks = min(
+            _ASSIGNERS,
+            _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism,
+        )
     if options.is_set(opt.DYNAMIC_INITIAL_BUCKETS):
         tasks = min(tasks, options.value(opt.DYNAMIC_INITIAL_BUCKETS))
     most = options.value(opt.DYNAMIC_MAX_BUCKETS)
@@ -96,7 +111,11 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one partition, in their original
     order. They are not sorted by key, so the task that writes them sorts them in its own memory."""
     if spec.is_dynamic:
-        fixed = {**spec.options, opt.BUCKET.key: str(spec.assigners), opt.BUCKET_FUNCTION.key: "default"}
+        fixed = {
+            **spec.options,
+            opt.BUCKET.key: str(spec.assigners),
+            opt.BUCKET_FUNCTION.key: "default",
+        }
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
@@ -125,7 +144,9 @@ def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
     expression = bucket_expression(keys, buckets, function)
     if expression is not None:
         return frame.withColumn(_BUCKET, expression)
-    assign = partial(_assigned, [one.name for one in keys], [one.type for one in keys], buckets, function)
+    assign = partial(
+        _assigned, [one.name for one in keys], [one.type for one in keys], buckets, function
+    )
     schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
     return map_arrow(frame, assign, schema)
 
@@ -134,7 +155,9 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
     count, bucket = _most_tasks(frame, table), F.col(_BUCKET)
     if not table.schema.partition_keys:
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
-        return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))
+        return frame.repartition(
+            count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1))
+        )
     return frame.repartition(count, *map(named, table.schema.partition_keys), bucket)
 
 
@@ -150,7 +173,11 @@ def _keys_of_tasks(count: int) -> tuple[int, ...]:
 
 
 def _assigned(
-    names: list[str], types: list[DataType], buckets: int, function: str, batches: Iterable[pa.RecordBatch]
+    names: list[str],
+    types: list[DataType],
+    buckets: int,
+    function: str,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         found = assign_buckets(batch.select(names), types, buckets, function)
@@ -164,8 +191,14 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
     the expression builds the bytes of the row. None without such an expression: it exists for keys of BOOLEAN, TINYINT,
     SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
     `write/routing.py`)."""
-    if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
-        return F.pmod(F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)).cast("int")
+    if (
+        function == "mod"
+        and len(keys) == 1
+        and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT)
+    ):
+        return F.pmod(
+            F.coalesce(named(keys[0].name).cast("long"), F.lit(0)), F.lit(num_buckets)
+        ).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
     if not all(one.type.root in _INTEGER_BITS or one.type.is_string for one in keys):

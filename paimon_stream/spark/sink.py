@@ -103,7 +103,11 @@ class SinkSettings:
     def prefix(self) -> str | None:
         """`commit.user-prefix` of the sink only: the writer's name must not change when the table is altered."""
         options = opt.Options(self.options)
-        return options.value(opt.COMMIT_USER_PREFIX) if options.is_set(opt.COMMIT_USER_PREFIX) else None
+        return (
+            options.value(opt.COMMIT_USER_PREFIX)
+            if options.is_set(opt.COMMIT_USER_PREFIX)
+            else None
+        )
 
 
 class PaimonSink:
@@ -157,7 +161,10 @@ class PaimonSink:
             commit_user=commit_user,
             name=name,
             options=given.mapping("options", options, "{'bucket': '4'}"),
-            storage_options={**of_catalog, **given.mapping("storage_options", storage_options, "{'name': 'value'}")},
+            storage_options={
+                **of_catalog,
+                **given.mapping("storage_options", storage_options, "{'name': 'value'}"),
+            },
             mode=mode,
             checkpoint=_folder(given, checkpoint),
             before_commit=before_commit,
@@ -186,7 +193,9 @@ class PaimonSink:
         columns before the query starts: `StorageError`, `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`."""
         settings = self._settings
         given = opt.Arguments(shown_location(settings.location))
-        if not hasattr(type(df), "writeStream"):  # the property itself raises for a frame that is no stream
+        if not hasattr(
+            type(df), "writeStream"
+        ):  # the property itself raises for a frame that is no stream
             raise given.wrong("df", df, "a streaming DataFrame, from spark.readStream")
         given.text("query_name", query_name, optional=True)
         wanted = given.mapping("trigger", trigger, "{'availableNow': True}")

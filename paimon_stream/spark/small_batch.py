@@ -65,7 +65,11 @@ class Cuts:
         """The row as a struct, which is NULL if the row is too wide. None if no row of the table can be too
         wide. `beside` is a text column that comes in addition to the table's columns."""
         fixed = fixed_row_bytes(schema)
-        if beside is None and fixed is not None and fixed <= min(share.usual_bytes, share.other_bytes):
+        if (
+            beside is None
+            and fixed is not None
+            and fixed <= min(share.usual_bytes, share.other_bytes)
+        ):
             return None
         key = (share, schema.id, beside)
         if key not in self._rows:
@@ -104,7 +108,9 @@ def write_small(
         return None
     target = table if opened is None else opened()
     spec, attempts = spec_of(target, index, user), task_attempts(frame.sparkSession)
-    task = WriteTask(spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations)
+    task = WriteTask(
+        spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations
+    )
     answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)
@@ -130,7 +136,9 @@ def _collected(
     if share != expected:
         cuts.partitions, cut = partitions, cuts.cut(given, share, table.schema, beside)
     try:
-        if hasattr(cut, "_collect_as_arrow"):  # toArrow calls it on classic Spark; Spark 3.5 has it as well
+        if hasattr(
+            cut, "_collect_as_arrow"
+        ):  # toArrow calls it on classic Spark; Spark 3.5 has it as well
             batches = cut._collect_as_arrow()
         elif hasattr(cut, "toArrow"):
             batches = cut.toArrow().to_batches()

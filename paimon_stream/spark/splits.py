@@ -24,7 +24,9 @@ from paimon_stream.table.vectors import Vector
 
 SPLIT_BYTES: Final = "128 mb"
 _LEAST_BYTES: Final = 4 << 20  # of a file in a split, as `source.split.open-file-cost` in Paimon
-_UTC: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+_UTC: Final = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
@@ -43,7 +45,9 @@ def without_files(scan: Scan) -> Scan:
     return replace(scan, files=(), vectors={})
 
 
-def rows_of_split(scan: Scan, arrow: pa.Schema, data: bytes, version: int) -> Iterator[pa.RecordBatch]:
+def rows_of_split(
+    scan: Scan, arrow: pa.Schema, data: bytes, version: int
+) -> Iterator[pa.RecordBatch]:
     """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`, and `InvalidData`
     for a NULL that `arrow` forbids."""
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
@@ -66,7 +70,9 @@ def _packed(scan: Scan, split_bytes: int, changes: bool) -> Iterator[list[Manife
         units = buckets(scan.files)
         if not changes:
             found = [one for files in units for one in sections_of(scan, files)]
-            units = (sorted(one.files, key=lambda file: one.ages[file.file.file_name]) for one in found)
+            units = (
+                sorted(one.files, key=lambda file: one.ages[file.file.file_name]) for one in found
+            )
     elif scan.table.options.value(DATA_EVOLUTION):
         units = (list(files) for _, files in groupby(scan.files, row_range))
     held, left = list[ManifestEntry](), split_bytes
@@ -86,7 +92,11 @@ def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
     for one in files:
         vector = scan.vectors.get(one.file.file_name)
         index = () if vector is None else (replace(vector[0].file, deletions=(vector[1],)),)
-        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket, "total_buckets": one.total_buckets}
+        where: dict[str, Any] = {
+            "partition": one.partition,
+            "bucket": one.bucket,
+            "total_buckets": one.total_buckets,
+        }
         messages.append(CommitMessage(**where, new_files=(one.file,), new_index_files=index))
     return CommitMessage.serialize_all(messages)
 
@@ -96,9 +106,15 @@ def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
     for one in messages:
         where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket}
         total = one.total_buckets or 0
-        files += [ManifestEntry(kind=FileKind.ADD, **where, total_buckets=total, file=file) for file in one.new_files]
+        files += [
+            ManifestEntry(kind=FileKind.ADD, **where, total_buckets=total, file=file)
+            for file in one.new_files
+        ]
         for index in one.new_index_files:
-            vectors |= {at.data_file: (IndexManifestEntry(**where, file=index), at) for at in index.deletions or ()}
+            vectors |= {
+                at.data_file: (IndexManifestEntry(**where, file=index), at)
+                for at in index.deletions or ()
+            }
     return replace(scan, files=tuple(files), vectors=vectors)
 
 

@@ -77,7 +77,9 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
     """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`). The next import
     from there makes a new importer, which knows the archive's list without reading it."""
     for path, importer in list(importers.items()):
-        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(os.path.basename(importer.archive)):
+        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
+            os.path.basename(importer.archive)
+        ):
             importers.pop(path, None)
 
 
@@ -94,7 +96,9 @@ def settle() -> TaskContext:
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def with_names(task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def with_names(
+    task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Runs a task whose rows come under other column names on the rows under these names, their original ones."""
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
@@ -117,9 +121,13 @@ class WriteTask:
         """Runs the task. Returns its answer in the form that Spark expects."""
         context = settle()
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
-        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([encode_result(answer)], pa.binary())], names=[ANSWER]
+        )
 
-    def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> TaskResult | TaskFailure:
+    def answer(
+        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
+    ) -> TaskResult | TaskFailure:
         """What this attempt wrote for this partition, or why the task must not be tried again. Raises
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
         row_bytes = rows = 0  # the largest mean row size of a batch, at least 1
@@ -152,10 +160,16 @@ class WriteTask:
         first = self.first_sequence
         if self.numbers is not None:
             first += partition * self.numbers
-        elif self.spec.assigners > 1:  # several tasks may write older keys of a bucket, but never the same key
+        elif (
+            self.spec.assigners > 1
+        ):  # several tasks may write older keys of a bucket, but never the same key
             first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
-            self.spec, batches, first_sequence=first, is_sorted=self.is_sorted, operations=self.operations
+            self.spec,
+            batches,
+            first_sequence=first,
+            is_sorted=self.is_sorted,
+            operations=self.operations,
         )
 
 

@@ -24,7 +24,13 @@ from paimon_stream.read.rows import sections_of
 from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow
-from paimon_stream.spark.splits import SPLIT_BYTES, arrow_of, rows_of_split, splits_of, without_files
+from paimon_stream.spark.splits import (
+    SPLIT_BYTES,
+    arrow_of,
+    rows_of_split,
+    splits_of,
+    without_files,
+)
 from paimon_stream.spark.types import named, nullable_everywhere, spark_type
 from paimon_stream.storage.branch import BranchStorage
 from paimon_stream.storage.local import LocalStorage
@@ -36,9 +42,12 @@ _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 
 _SETTINGS: Final = {
     "recursiveFileLookup": "true",  # else columns come from the names of folders
-    "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false",
-    "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED",
-}  # fmt: skip
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
 
 
 def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
@@ -55,37 +64,58 @@ def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
     if native is None and why is None and not isinstance(scan.table.storage, LocalStorage):
         why = "Spark may have no access to its store of its own"
     if native is False or why is not None or not scan.files:
-        _LOG.debug("%s is read by tasks in Python: %s", scan.table.location, why or "so it was asked")
+        _LOG.debug(
+            "%s is read by tasks in Python: %s", scan.table.location, why or "so it was asked"
+        )
         return _by_tasks(spark, scan)
     _LOG.debug("%s is read by Spark's own reader", scan.table.location)
-    return reduce(DataFrame.union, (_by_spark(spark, scan, schemas[id_], files) for id_, files in groups.items()))
+    return reduce(
+        DataFrame.union,
+        (_by_spark(spark, scan, schemas[id_], files) for id_, files in groups.items()),
+    )
 
 
 def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
-    struct = nullable_everywhere(StructType([StructField(one.name, spark_type(one.type)) for one in scan.columns]))
+    struct = nullable_everywhere(
+        StructType([StructField(one.name, spark_type(one.type)) for one in scan.columns])
+    )
     splits = splits_of(scan, size(SPLIT_BYTES))
     frame = spark.createDataFrame([(bytearray(one),) for one in splits], "split binary")
     task = partial(_rows, without_files(scan), arrow_of(struct))
     return map_arrow(frame.repartition(max(1, len(splits))), task, struct)
 
 
-def _rows(scan: Scan, arrow: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _rows(
+    scan: Scan, arrow: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for data in batch.column(0).to_pylist():
             yield from rows_of_split(scan, arrow, data, CommitMessage.VERSION)
 
 
-def _by_spark(spark: SparkSession, scan: Scan, written: TableSchema, files: Iterable[ManifestEntry]) -> DataFrame:
+def _by_spark(
+    spark: SparkSession, scan: Scan, written: TableSchema, files: Iterable[ManifestEntry]
+) -> DataFrame:
     """The rows of files of one schema."""
     sources = _sources(scan, written)
-    struct = StructType([StructField(old.name, spark_type(old.type)) for _, old in sources if old is not None])
+    struct = StructType(
+        [StructField(old.name, spark_type(old.type)) for _, old in sources if old is not None]
+    )
     reader = spark.read.format("parquet").options(**_SETTINGS).schema(struct)
-    return reader.load([_path(scan, one) for one in files]).select(*(_column(one, old) for one, old in sources))
+    return reader.load([_path(scan, one) for one in files]).select(
+        *(_column(one, old) for one, old in sources)
+    )
 
 
 def _column(one: DataField, old: DataField | None) -> Any:
-    made = functions.lit(None).cast(nullable_everywhere(spark_type(one.type))) if old is None else named(old.name)
-    if one.type.is_float:  # else Spark skips row groups by bounds that leave NaN out, and with it rows
+    made = (
+        functions.lit(None).cast(nullable_everywhere(spark_type(one.type)))
+        if old is None
+        else named(old.name)
+    )
+    if (
+        one.type.is_float
+    ):  # else Spark skips row groups by bounds that leave NaN out, and with it rows
         made = functions.nanvl(made, functions.lit(float("nan")).cast(spark_type(one.type)))
     return made.alias(one.name)
 
@@ -115,7 +145,10 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
             return "rows of one key have to be merged"
     if any(not one.file.file_name.endswith(".parquet") for one in scan.files):
         return "not all of its files are Parquet"
-    if any(_GLOB.search(_path(scan, one)) or ":" in scan.table.layout.file_of(one) for one in scan.files):
+    if any(
+        _GLOB.search(_path(scan, one)) or ":" in scan.table.layout.file_of(one)
+        for one in scan.files
+    ):
         return "Spark does not take the names of its folders as they are"
     for written in schemas:
         sources = _sources(scan, written)

@@ -15,17 +15,29 @@ SparkFrame: TypeAlias = DataFrame
 SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
-    TypeRoot.BOOLEAN: st.BooleanType, TypeRoot.TINYINT: st.ByteType, TypeRoot.SMALLINT: st.ShortType,
-    TypeRoot.INT: st.IntegerType, TypeRoot.BIGINT: st.LongType, TypeRoot.FLOAT: st.FloatType,
-    TypeRoot.DOUBLE: st.DoubleType, TypeRoot.CHAR: st.StringType, TypeRoot.VARCHAR: st.StringType,
-    TypeRoot.BINARY: st.BinaryType, TypeRoot.VARBINARY: st.BinaryType, TypeRoot.DATE: st.DateType,
-    TypeRoot.TIME: st.IntegerType, TypeRoot.TIMESTAMP: st.TimestampNTZType, TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
-}  # fmt: skip
+    TypeRoot.BOOLEAN: st.BooleanType,
+    TypeRoot.TINYINT: st.ByteType,
+    TypeRoot.SMALLINT: st.ShortType,
+    TypeRoot.INT: st.IntegerType,
+    TypeRoot.BIGINT: st.LongType,
+    TypeRoot.FLOAT: st.FloatType,
+    TypeRoot.DOUBLE: st.DoubleType,
+    TypeRoot.CHAR: st.StringType,
+    TypeRoot.VARCHAR: st.StringType,
+    TypeRoot.BINARY: st.BinaryType,
+    TypeRoot.VARBINARY: st.BinaryType,
+    TypeRoot.DATE: st.DateType,
+    TypeRoot.TIME: st.IntegerType,
+    TypeRoot.TIMESTAMP: st.TimestampNTZType,
+    TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
+}
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 # The root that a new table gets for each Spark class.
 _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
-    made: root for root, made in _PLAIN.items() if root not in (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.TIME)
+    made: root
+    for root, made in _PLAIN.items()
+    if root not in (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.TIME)
 }
 
 
@@ -81,7 +93,9 @@ def spark_type(type_: DataType) -> st.DataType:
             key, value = type_.entry
             return st.MapType(spark_type(key), spark_type(value), value.nullable)
         case DataType(root=TypeRoot.ROW):
-            return st.StructType([st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields])
+            return st.StructType(
+                [st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields]
+            )
     return _PLAIN[type_.root]()
 
 
@@ -92,8 +106,19 @@ _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.IntegerType: (st.LongType, st.DoubleType),
     st.FloatType: (st.DoubleType,),
 }
-_DIGITS: Final[Mapping[type[st.DataType], int]] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 20}
-_TEXT_FROM: Final = (st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType)
+_DIGITS: Final[Mapping[type[st.DataType], int]] = {
+    st.ByteType: 3,
+    st.ShortType: 5,
+    st.IntegerType: 10,
+    st.LongType: 20,
+}
+_TEXT_FROM: Final = (
+    st.BooleanType,
+    st.NumericType,
+    st.DateType,
+    st.TimestampType,
+    st.TimestampNTZType,
+)
 
 
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
@@ -104,7 +129,9 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True
         case st.DecimalType(), st.DecimalType():
-            return _digits_before(source) <= _digits_before(target) and int(source.scale) <= int(target.scale)
+            return _digits_before(source) <= _digits_before(target) and int(source.scale) <= int(
+                target.scale
+            )
         case st.DecimalType(), _ if type(target) in _DIGITS:
             # Like Spark's `isTighterThan`: every value of the source must certainly fit.
             return int(source.scale) == 0 and int(source.precision) < _DIGITS[type(target)]
@@ -117,7 +144,9 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case st.ArrayType(), st.ArrayType():
             return can_up_cast(source.elementType, target.elementType)
         case st.MapType(), st.MapType():
-            return can_up_cast(source.keyType, target.keyType) and can_up_cast(source.valueType, target.valueType)
+            return can_up_cast(source.keyType, target.keyType) and can_up_cast(
+                source.valueType, target.valueType
+            )
         case st.StructType(), st.StructType():
             given, wanted = ([one.dataType for one in of.fields] for of in (source, target))
             return source.names == target.names and all(map(can_up_cast, given, wanted))
@@ -139,9 +168,16 @@ def nullable_everywhere(type_: st.DataType) -> st.DataType:
         case st.ArrayType():
             return st.ArrayType(nullable_everywhere(type_.elementType), True)
         case st.MapType():
-            return st.MapType(nullable_everywhere(type_.keyType), nullable_everywhere(type_.valueType), True)
+            return st.MapType(
+                nullable_everywhere(type_.keyType), nullable_everywhere(type_.valueType), True
+            )
         case st.StructType():
-            return st.StructType([st.StructField(f.name, nullable_everywhere(f.dataType), True) for f in type_.fields])
+            return st.StructType(
+                [
+                    st.StructField(f.name, nullable_everywhere(f.dataType), True)
+                    for f in type_.fields
+                ]
+            )
     return type_
 
 

@@ -17,7 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.compact.remote import UnitTask
 from paimon_stream.compact.units import Unit
-from paimon_stream.errors import ConfigError, InvalidData, InvalidOption, PaimonStreamError, WriteInterrupted
+from paimon_stream.errors import (
+    ConfigError,
+    InvalidData,
+    InvalidOption,
+    PaimonStreamError,
+    WriteInterrupted,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET
@@ -96,7 +102,9 @@ def run_write_job(
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
-        written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table, gathered=not spread)
+        written = answers_of(
+            map_arrow(placed, task, f"{ANSWER} binary"), table, gathered=not spread
+        )
     plan.learn(way, written, table)
     return written
 
@@ -134,10 +142,14 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
 
 def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
     """What tasks need to know. `index` and `user` are as for `run_write_job`."""
-    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index, user=user)
+    return WriteSpec(
+        storage=table.storage, schema=table.schema, options=table.options, index=index, user=user
+    )
 
 
-def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True) -> Written:
+def written_by(
+    answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True
+) -> Written:
     """What all tasks wrote, in the order of Spark's partitions. `gathered`: all rows of a bucket of a table with a
     primary key must have come to one task. If a task failed, the others' files are removed and its error is raised."""
     answers = sorted(answers, key=lambda one: one.partition_id)
@@ -168,16 +180,24 @@ def is_local(master: str | None) -> bool:
     return _LOCAL.fullmatch(master or "") is not None
 
 
-def _failure(answers: list[TaskResult | TaskFailure], table: Table, *, gathered: bool) -> PaimonStreamError | None:
+def _failure(
+    answers: list[TaskResult | TaskFailure], table: Table, *, gathered: bool
+) -> PaimonStreamError | None:
     errors = [answer.error for answer in answers if isinstance(answer, TaskFailure)]
     if errors:
         first, *others = errors
         invalid = (error for error in others if isinstance(error, InvalidData))
         return with_total(first, invalid) if isinstance(first, InvalidData) else first
-    twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
+    twice = [
+        one
+        for one, count in Counter(answer.partition_id for answer in answers).items()
+        if count > 1
+    ]
     if not twice:
         return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
-    what = f"Spark returned more than one result for partitions {twice} of a write to {table.location}"
+    what = (
+        f"Spark returned more than one result for partitions {twice} of a write to {table.location}"
+    )
     cure = "Restart the query; if it happens again, turn speculation off and report it."
     text = f"{what}, so rows would be in the table twice. Nothing was published. {cure}"
     return PaimonStreamError(text, table=table.location, partitions=tuple(twice))
@@ -188,7 +208,9 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
     unknown. Of dynamic buckets, only new keys must come to one task. Rows of bucket -2 may come to any."""
     fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
-    messages = (one for result in results for one in result.messages if fixed or one.new_index_files)
+    messages = (
+        one for result in results for one in result.messages if fixed or one.new_index_files
+    )
     homes = Counter((one.partition, one.bucket) for one in messages)
     torn = [bucket for (_, bucket), count in homes.items() if count > 1]
     if not torn:
@@ -206,7 +228,12 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 
 
 def write_frame(
-    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int, index: str | None, user: str
+    frame: DataFrame,
+    table: Table,
+    fixed: Mapping[str, pa.Scalar],
+    first_sequence: int,
+    index: str | None,
+    user: str,
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows. Returns the table to commit to, and the messages. Nothing is published except, if `merge-schema`
     allows it, the schema that the rows need. `fixed` are columns that the DataFrame may lack. `first_sequence`, `index`
@@ -218,7 +245,10 @@ def write_frame(
     whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
-    plan, run = WritePlan(streaming=False), partial(run_write_job, rows, table, operations=operations, user=user)
+    plan, run = (
+        WritePlan(streaming=False),
+        partial(run_write_job, rows, table, operations=operations, user=user),
+    )
     return table, run(plan=plan, first_sequence=first_sequence, index=index).messages
 
 
@@ -257,7 +287,11 @@ class SparkExecutors:
 
     def at_once(self, units: Sequence[Unit]) -> int:
         """As many as the executors have cores; 0 in local mode and if it does not pay: the driver is as quick."""
-        return 0 if is_local(self._context.master) or not pays([one.size for one in units]) else self.cores()
+        return (
+            0
+            if is_local(self._context.master) or not pays([one.size for one in units])
+            else self.cores()
+        )
 
     def cores(self) -> int:
         """How many tasks run at once. Spark adds executors by need only if it sees more tasks than cores."""
@@ -266,7 +300,9 @@ class SparkExecutors:
 
     def run(self, task: UnitTask) -> CommitMessage:
         """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
-        self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
+        self._context.setJobGroup(
+            self._group, f"Compacts {self._table.location}", interruptOnCancel=True
+        )
         work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
         frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
         try:
@@ -284,4 +320,6 @@ class SparkExecutors:
 
 def pays(sizes: Sequence[int]) -> bool:
     """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB does."""
-    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)
+    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(
+        _LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT
+    )

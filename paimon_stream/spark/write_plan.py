@@ -138,7 +138,11 @@ class WritePlan:
         if table.schema.primary_keys and not table.is_postponed and choice != "none":
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
             # Spark cannot sort by buckets that it does not know.
-            return Way.PACKETS if table.has_dynamic_buckets or (self.streaming and fits) else Way.SPARK_SORT
+            return (
+                Way.PACKETS
+                if table.has_dynamic_buckets or (self.streaming and fits)
+                else Way.SPARK_SORT
+            )
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS
         return Way.TASKS
@@ -146,7 +150,11 @@ class WritePlan:
     def _stay(self, table: Table, tasks: int | None) -> bool:
         """Whether rows with keys stay in their tasks: these are few, and their files not small. If the stream compacts,
         its compactions of more files would cost as much as a shuffle (docs/tuning.md, "Parallelism")."""
-        few = tasks is not None and tasks <= _FEW_TASKS and self._bytes_of_group >= tasks * _LEAST_SPREAD
+        few = (
+            tasks is not None
+            and tasks <= _FEW_TASKS
+            and self._bytes_of_group >= tasks * _LEAST_SPREAD
+        )
         return few and self.streaming and not table.has_dynamic_buckets and not compacts(table)
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
@@ -175,12 +183,16 @@ class WritePlan:
         most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
         self._rows.append(rows if rows <= most and size <= _MOST_BYTES else None)
         if files > len(messages) and (self._too_large is None or size < self._too_large):
-            self._too_large = size  # a bucket with several files did not fit, or was large in any case
+            self._too_large = (
+                size  # a bucket with several files did not fit, or was large in any case
+            )
         groups = len({(one.partition, one.bucket) for one in messages})
         self._bytes_of_group = size / max(1, groups)
         if way is Way.DRIVER or not groups:
             return
-        if way is Way.TASKS:  # after a gathered batch, the next is assumed to have as many tasks as the last other one
+        if (
+            way is Way.TASKS
+        ):  # after a gathered batch, the next is assumed to have as many tasks as the last other one
             self._files_of_group = files / groups
         size_of_group = size / groups
         self._gathers = (

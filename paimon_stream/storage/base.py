@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, PaimonStreamError, StorageError
+from paimon_stream.errors import (
+    CorruptMetadata,
+    InvalidOption,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.storage.together import Request, in_turn
 
 MOST_BYTES: Final = 1 << 30
@@ -147,7 +153,9 @@ class Storage(Protocol):
         return in_turn(requests)
 
 
-def delete_each(delete: Callable[[str], object], paths: Iterable[str]) -> dict[str, PaimonStreamError]:
+def delete_each(
+    delete: Callable[[str], object], paths: Iterable[str]
+) -> dict[str, PaimonStreamError]:
     """What `delete_all` does where each file is deleted by itself, in the order of the paths."""
     failed: dict[str, PaimonStreamError] = {}
     for path in paths:
@@ -185,7 +193,9 @@ def checked_path(path: str) -> str:
     """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and backward paths
     (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate that stands for no byte)."""
     if _OUTSIDE.search(path) or not (path.isascii() or _is_text(path)):
-        raise InvalidOption(f"The path {path!r} would leave the table's folder, or is none.", path=path)
+        raise InvalidOption(
+            f"The path {path!r} would leave the table's folder, or is none.", path=path
+        )
     return path
 
 
@@ -208,7 +218,9 @@ def read_if_there(read: Callable[..., bytes], *arguments: Any) -> bytes | None:
 def check_size(path: str, size: int, limit: int) -> None:
     """Raises `CorruptMetadata` for a file of more than `limit` bytes."""
     if size > limit:
-        most = f"files of its kind have at most {limit:,}. It was not read. Restore it from a backup."
+        most = (
+            f"files of its kind have at most {limit:,}. It was not read. Restore it from a backup."
+        )
         text = f"{path} has {size:,} bytes, so it is not what it should be: {most}"
         raise CorruptMetadata(text, path=path)
 

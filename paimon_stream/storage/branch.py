@@ -21,9 +21,21 @@ _PREFIX: Final = "branch-"
 _MARK: Final = "$branch_"
 _OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
 BY_PATH: Final = (
-    "read", "write", "write_hint", "put_if_absent", "list_files", "list_names", "list_folders", "list_below", "stat",
-    "exists", "delete", "is_link", "open_output", "open_input",
-)  # fmt: skip
+    "read",
+    "write",
+    "write_hint",
+    "put_if_absent",
+    "list_files",
+    "list_names",
+    "list_folders",
+    "list_below",
+    "stat",
+    "exists",
+    "delete",
+    "is_link",
+    "open_output",
+    "open_input",
+)
 """The methods of a storage whose first argument is a path."""
 _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
@@ -60,15 +72,25 @@ class StorageView:
             _, paths, group = found.setdefault(here, (storage, {}, []))
             paths[moved] = path
             group.append(moved if item is path else (moved, item[1]))
-        failed = self.whole.together([partial(getattr(one, name), group) for one, _, group in found.values()])
+        failed = self.whole.together(
+            [partial(getattr(one, name), group) for one, _, group in found.values()]
+        )
         of_paths = zip(found.values(), failed, strict=True)
-        return {paths[one]: why for (_, paths, _), wrong in of_paths for one, why in (wrong or {}).items()}
+        return {
+            paths[one]: why
+            for (_, paths, _), wrong in of_paths
+            for one, why in (wrong or {}).items()
+        }
 
 
 def _moved(there: str, here: str, found: Any) -> Any:
     if isinstance(found, list):
         return [_moved(there, here, one) for one in found]
-    return replace(found, path=here + found.path.removeprefix(there)) if isinstance(found, FileStat) else found
+    return (
+        replace(found, path=here + found.path.removeprefix(there))
+        if isinstance(found, FileStat)
+        else found
+    )
 
 
 class BranchStorage(StorageView):
@@ -162,7 +184,11 @@ def split_location(location: str) -> tuple[str, str | None]:
 
 def with_branch(location: Any, branch: str | None) -> Any:
     """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another branch's location."""
-    if branch is None or not isinstance(location, str | os.PathLike) or not (text := os.fspath(location)).strip():
+    if (
+        branch is None
+        or not isinstance(location, str | os.PathLike)
+        or not (text := os.fspath(location)).strip()
+    ):
         return location  # `open_storage` judges it
     shown = shown_location(text)
     Arguments(shown).text("branch", branch)

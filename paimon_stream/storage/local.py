@@ -19,7 +19,15 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound, StorageError
 from paimon_stream.runtime import IdSource, system
 from paimon_stream.storage import os_files
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, parents
+from paimon_stream.storage.base import (
+    MOST_BYTES,
+    FileStat,
+    PutResult,
+    Storage,
+    check_size,
+    checked_path,
+    parents,
+)
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATH: Final = operator.attrgetter("path")
@@ -39,11 +47,15 @@ class LocalStorage(Storage):
     has_folders = True
     root: str
     unsafe_single_writer: bool = field(default=False, kw_only=True)
-    ids: IdSource = field(default_factory=lambda: system().ids, kw_only=True, repr=False, compare=False)
+    ids: IdSource = field(
+        default_factory=lambda: system().ids, kw_only=True, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if not self.root or "\0" in self.root:
-            raise InvalidOption(f"{self.root!r} is not a folder. Give the path of the table.", path=self.root)
+            raise InvalidOption(
+                f"{self.root!r} is not a folder. Give the path of the table.", path=self.root
+            )
         object.__setattr__(self, "root", os.path.abspath(self.root))
 
     @property
@@ -117,7 +129,9 @@ class LocalStorage(Storage):
         for entry in self._entries(folder, prefix):
             try:  # contexts only where needed, because folders may hold very many files
                 if entry.is_file():
-                    found.append(_file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat()))
+                    found.append(
+                        _file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat())
+                    )
             except OSError as failed:
                 if failed.errno in NO_SUCH_FILE:
                     continue
@@ -221,7 +235,10 @@ def _regular(full: str, found: os.stat_result) -> os.stat_result:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)
     if not stat.S_ISREG(found.st_mode):
-        raise NotFound(f"{full} is no file, but a pipe, a socket or a device, which is not read. Remove it.", path=full)
+        raise NotFound(
+            f"{full} is no file, but a pipe, a socket or a device, which is not read. Remove it.",
+            path=full,
+        )
     return found
 
 

@@ -7,9 +7,17 @@ from typing import Final
 from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature
 
 KIND_OF: Final = {
-    "s3": "s3", "s3a": "s3", "s3n": "s3", "oss": "s3", "gs": "gcs", "gcs": "gcs",
-    "abfss": "azure", "abfs": "azure", "wasbs": "azure", "az": "azure",
-}  # fmt: skip
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "oss": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "abfss": "azure",
+    "abfs": "azure",
+    "wasbs": "azure",
+    "az": "azure",
+}
 """The kind of store by scheme."""
 
 SUPPORTED: Final = (
@@ -63,7 +71,11 @@ def shown_location(location: str) -> str:
     if scheme.lower() in _AT_ACCOUNT and ":" not in host:
         return scheme + colon + rest  # before its @ is the container
     if ":" in machine and (not _PORT.fullmatch(machine) or (not user and "@" in path)):
-        machine, slash, path = path.rpartition("@")[2], "", ""  # the password's own '/' seems to end the host
+        machine, slash, path = (
+            path.rpartition("@")[2],
+            "",
+            "",
+        )  # the password's own '/' seems to end the host
     return f"{scheme}{colon}//{machine}{slash}{path}"
 
 
@@ -82,7 +94,9 @@ def store_location(location: str) -> StoreLocation:
         text = f"A location holds no user, password or port. {cure}"
         raise _invalid(shown, text)
     if re.search("[?#]", rest):
-        raise _invalid(shown, "A location holds no query and no '#'. Give credentials as storage options")
+        raise _invalid(
+            shown, "A location holds no query and no '#'. Give credentials as storage options"
+        )
     if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
         raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}")
     if bucket.endswith("--x-s3"):
@@ -90,19 +104,27 @@ def store_location(location: str) -> StoreLocation:
         raise UnsupportedFeature(text, location=shown)
     parts = [part for part in path.split("/") if part]
     if not parts:
-        raise _invalid(shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}")
+        raise _invalid(
+            shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}"
+        )
     kind, prefix = KIND_OF[scheme], _checked_key(KIND_OF[scheme], parts, shown)
-    return StoreLocation(kind=kind, scheme=scheme, shown=shown.rstrip("/"), bucket=bucket, prefix=prefix, host=host)
+    return StoreLocation(
+        kind=kind, scheme=scheme, shown=shown.rstrip("/"), bucket=bucket, prefix=prefix, host=host
+    )
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
     key = "/".join(parts)
     if kind == "azure" and "\\" in key:
-        raise _invalid(shown, "Azure takes a backslash for a slash. Give it with slashes, or rename the folder")
+        raise _invalid(
+            shown, "Azure takes a backslash for a slash. Give it with slashes, or rename the folder"
+        )
     if any(part in (".", "..") for part in parts):
         raise _invalid(shown, "A key has no '.' or '..' between slashes. Give the path in full")
     if not key.isprintable():
-        raise _invalid(repr(shown), "Its path holds characters that cannot be printed. Rename the folder")
+        raise _invalid(
+            repr(shown), "Its path holds characters that cannot be printed. Rename the folder"
+        )
     size = len(key.encode())
     if size > _MOST_KEY:
         text = f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one"

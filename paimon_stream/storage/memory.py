@@ -14,7 +14,14 @@ import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, NotFound
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path
+from paimon_stream.storage.base import (
+    MOST_BYTES,
+    FileStat,
+    PutResult,
+    Storage,
+    check_size,
+    checked_path,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +183,24 @@ class MemoryStorage(Storage):
         return self._folder(folder), name
 
     def _keep(self, folder: str, name: str, data: bytes) -> None:
-        self._store.folders.setdefault(folder, {})[name] = _File(bytes(data), self._store.clock.now_millis())
+        self._store.folders.setdefault(folder, {})[name] = _File(
+            bytes(data), self._store.clock.now_millis()
+        )
 
     def _file(self, path: str) -> _File:
         folder, name = self._split(path)
         with self._store.lock:
             file = self._store.folders.get(folder, {}).get(name)
         if file is None:
-            raise NotFound(f"There is no file {self.location}/{path}. Check the table's location.", path=path)
+            raise NotFound(
+                f"There is no file {self.location}/{path}. Check the table's location.", path=path
+            )
         return file
 
     def _exists(self, path: str) -> AlreadyExists:
-        return AlreadyExists(f"{self.location}/{path} exists already. Remove it, or use another name.", path=path)
+        return AlreadyExists(
+            f"{self.location}/{path} exists already. Remove it, or use another name.", path=path
+        )
 
 
 class _Stream(io.BytesIO):

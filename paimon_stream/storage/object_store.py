@@ -16,7 +16,15 @@ from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from paimon_stream import errors
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, check_size, checked_path, delete_each
+from paimon_stream.storage.base import (
+    MOST_BYTES,
+    FileStat,
+    PutResult,
+    Storage,
+    check_size,
+    checked_path,
+    delete_each,
+)
 from paimon_stream.storage.store_client import Client, Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import Upload, open_source
@@ -121,9 +129,20 @@ class ObjectStorage(Storage):
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
         start, found = self.listed(folder)
-        named = ((one["path"][len(start) :], one) for one in found["objects"] if one["path"].startswith(start))
-        kept = [one for one in named if one[0].startswith(prefix) and (prefix or not one[0].startswith("."))]
-        return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in sorted(kept, key=_NAME)]
+        named = (
+            (one["path"][len(start) :], one)
+            for one in found["objects"]
+            if one["path"].startswith(start)
+        )
+        kept = [
+            one
+            for one in named
+            if one[0].startswith(prefix) and (prefix or not one[0].startswith("."))
+        ]
+        return [
+            _file_stat(f"{folder}/{name}" if folder else name, one)
+            for name, one in sorted(kept, key=_NAME)
+        ]
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
@@ -149,7 +168,9 @@ class ObjectStorage(Storage):
 
         while page := self.ask("list", folder, following):
             last = page[-1]["path"]
-            named = ((one["path"][len(start) :], one) for one in page if one["path"].startswith(start))
+            named = (
+                (one["path"][len(start) :], one) for one in page if one["path"].startswith(start)
+            )
             yield [
                 _file_stat(above + name, one)
                 for name, one in named
@@ -229,30 +250,60 @@ class ObjectStorage(Storage):
             why = "has a backslash, which Azure takes for a slash"
         if why is not None:
             full = f"{self.settings.location}/{path}"
-            raise errors.InvalidOption(f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full)
+            raise errors.InvalidOption(
+                f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full
+            )
         return key
 
-    def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
+    def ask(
+        self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM
+    ) -> T:
         """The result of an effect on obstore and an open store. The verb `head` is a `read` in messages."""
         client = self.client
         self.tally.add(_KINDS.get(verb, "PUT"))
-        request = Asked(verb="read" if verb == "head" else verb, location=self.settings.location, path=path)
-        return client.ask(request, self.runtime, lambda store: effect(client.obstore, store), handle)
+        request = Asked(
+            verb="read" if verb == "head" else verb, location=self.settings.location, path=path
+        )
+        return client.ask(
+            request, self.runtime, lambda store: effect(client.obstore, store), handle
+        )
 
-    def call(self, verb: str, path: str, name: str, *given: Any, handle: Handle = Handle.CALM, **named: Any) -> Any:
+    def call(
+        self,
+        verb: str,
+        path: str,
+        name: str,
+        *given: Any,
+        handle: Handle = Handle.CALM,
+        **named: Any,
+    ) -> Any:
         """The result of the function of obstore with that name, for the file's key and the other arguments."""
         key = self.key(path)
-        return self.ask(verb, path, lambda obstore, store: getattr(obstore, name)(store, key, *given, **named), handle)
+        return self.ask(
+            verb,
+            path,
+            lambda obstore, store: getattr(obstore, name)(store, key, *given, **named),
+            handle,
+        )
 
-    def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
+    def get(
+        self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
+    ) -> T:
         """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
         key = self.key(path)
         text = "read"
-        return self.ask(text, path, lambda obstore, store: use(obstore.get(store, key, options=options)), Handle.LARGE)
+        return self.ask(
+            text,
+            path,
+            lambda obstore, store: use(obstore.get(store, key, options=options)),
+            Handle.LARGE,
+        )
 
     def ranged(self, path: str, start: int, end: int) -> bytes:
         """The bytes from `start` to before `end`, or fewer at the end of the file."""
-        return bytes(self.call("read", path, "get_range", start=start, end=end, handle=Handle.LARGE))
+        return bytes(
+            self.call("read", path, "get_range", start=start, end=end, handle=Handle.LARGE)
+        )
 
     def head(self, path: str) -> dict[str, Any]:
         """Obstore's facts about the object. Raises `NotFound`."""
@@ -262,7 +313,9 @@ class ObjectStorage(Storage):
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
         """What all keys of a folder begin with, and what obstore finds directly in it."""
         key = self.key(folder) if folder else self.settings.prefix
-        return f"{key}/", self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
+        return f"{key}/", self.ask(
+            "list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key)
+        )
 
     def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
@@ -276,8 +329,12 @@ class ObjectStorage(Storage):
             return None
         except errors.PaimonStreamError as unreadable:
             why = unreadable
-        what = f"Reading the file back failed, so it is unknown whether it was written: {why.message}"
-        raise errors.Unavailable(f"{refused.message} {what}", path=f"{self.settings.location}/{path}")
+        what = (
+            f"Reading the file back failed, so it is unknown whether it was written: {why.message}"
+        )
+        raise errors.Unavailable(
+            f"{refused.message} {what}", path=f"{self.settings.location}/{path}"
+        )
 
     def _wait(self, attempt: int) -> None:
         """Waits before a repetition: twice as long each time, and up to a half more by chance."""

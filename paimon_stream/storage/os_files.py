@@ -10,7 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
-from paimon_stream.errors import AlreadyExists, NoSpace, NotFound, PermissionDenied, StorageError, Unavailable
+from paimon_stream.errors import (
+    AlreadyExists,
+    NoSpace,
+    NotFound,
+    PermissionDenied,
+    StorageError,
+    Unavailable,
+)
 from paimon_stream.runtime import system
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -89,7 +96,9 @@ def close_files(files: Sequence[CheckedFile]) -> None:
         if together == 1:
             some[0].close()
         else:
-            with ThreadPoolExecutor(together) as pool:  # all have ended when the first error is raised
+            with ThreadPoolExecutor(
+                together
+            ) as pool:  # all have ended when the first error is raised
                 list(pool.map(CheckedFile.close, some))
         together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
 
@@ -152,21 +161,35 @@ def _sync(folder: str) -> None:
         os.close(descriptor)
 
 
-_NO_FOLDER: Final = "{file} is a file, where a folder is needed. Remove that file, or use another location"
+_NO_FOLDER: Final = (
+    "{file} is a file, where a folder is needed. Remove that file, or use another location"
+)
 _TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
     errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
     errno.ENOTDIR: (AlreadyExists, _NO_FOLDER),
-    errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
-    errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
+    errno.EACCES: (
+        PermissionDenied,
+        "permission denied. Allow this process to read and write the folder",
+    ),
+    errno.EPERM: (
+        PermissionDenied,
+        "not permitted. Allow this process to read and write the folder",
+    ),
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
     errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
     errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
     errno.EMFILE: (Unavailable, _TOO_MANY),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
-    errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
-    errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),
+    errno.EDQUOT: (
+        NoSpace,
+        "the disk quota is used up. Free space or raise the quota, and try again",
+    ),
+    errno.EFBIG: (
+        NoSpace,
+        "the file is larger than the process or file system allows. Raise that limit",
+    ),
 }
 
 

@@ -72,7 +72,9 @@ class Ahead(Generic[T]):
                 left -= self._plan.pop(one)
                 group.append(one)
             found = self._storage.together([partial(self._tried, one) for one in group])
-            self._held.update({one: what for one, what in zip(group, found, strict=True) if what is not None})
+            self._held.update(
+                {one: what for one, what in zip(group, found, strict=True) if what is not None}
+            )
         return self._held.get(path)
 
     def hold(self, path: str) -> None:

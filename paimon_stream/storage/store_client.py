@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import ConfigError, NotAtomic, PaimonStreamError, StorageError, Unavailable
+from paimon_stream.errors import (
+    ConfigError,
+    NotAtomic,
+    PaimonStreamError,
+    StorageError,
+    Unavailable,
+)
 from paimon_stream.extras import require
 from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import IdSource, Runtime
@@ -58,12 +64,18 @@ class Client:
     answered: bool = False
     right: bool = False
     atomic: bool = False
-    _outage: tuple[float, float] | None = None  # seconds of the clock: when it began, and when the log last said so
+    _outage: tuple[float, float] | None = (
+        None  # seconds of the clock: when it began, and when the log last said so
+    )
     _handles: dict[Handle, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(
-        self, request: store_errors.Request, runtime: Runtime, effect: Callable[[Any], T], handle: Handle = Handle.CALM
+        self,
+        request: store_errors.Request,
+        runtime: Runtime,
+        effect: Callable[[Any], T],
+        handle: Handle = Handle.CALM,
     ) -> T:
         """The result of the effect on an open store. Raises this package's errors, without obstore's as their context,
         because its texts hold URLs and answers. Until the store has answered once, small requests are repeated for
@@ -81,7 +93,9 @@ class Client:
                 if not (isinstance(failed, known) or store_errors.is_panic(failed)):
                     raise
                 failure = store_errors.failure_of(failed)
-                if self.answered and failure.rule is store_errors.NO_CREDENTIALS:  # the machine's role gives them again
+                if (
+                    self.answered and failure.rule is store_errors.NO_CREDENTIALS
+                ):  # the machine's role gives them again
                     failure = replace(failure, rule=store_errors.NO_ROLE)
             if failure is None:
                 self.answered = self.right = True
@@ -96,12 +110,20 @@ class Client:
                 self._handles.clear()  # the next ones read the credentials anew
             if dated and not renewed and handle is not Handle.PARTS:
                 renewed = True
-            elif small and left > 0 and ((first and down) or (request.verb, failure.rule) in _REPEATED):
+            elif (
+                small
+                and left > 0
+                and ((first and down) or (request.verb, failure.rule) in _REPEATED)
+            ):
                 runtime.clock.sleep(_WAIT_SECONDS)
             elif down and self.right and handle in _LASTING:
                 took = runtime.clock.monotonic() - began
                 if took * 1000 >= self.settings.max_outage_millis:
-                    waited = f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})." if waits else ""
+                    waited = (
+                        f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})."
+                        if waits
+                        else ""
+                    )
                     raise failure.error(request, waited)
                 self._say_that_it_lasts(failure.error(request), began, runtime)
                 runtime.clock.sleep(min(2**waits, _LONGEST_WAIT_SECONDS))
@@ -118,7 +140,9 @@ class Client:
                 return
             self._outage = since, now
         text = "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s)."
-        _LOG.warning(text, why, now - since, self.settings.max_outage_millis // 1000, STORE_MAX_OUTAGE.key)
+        _LOG.warning(
+            text, why, now - since, self.settings.max_outage_millis // 1000, STORE_MAX_OUTAGE.key
+        )
 
     def _say_that_it_ended(self, runtime: Runtime) -> None:
         with self._lock:
@@ -140,7 +164,9 @@ class Client:
         seconds = self.settings.max_outage_millis / 1000
         if handle is Handle.PARTS and seconds > _RETRY_SECONDS:
             return open_store(self.settings, max_retries=round(seconds), seconds=seconds, bulk=True)
-        return open_store(self.settings, max_retries=retries, bulk=handle in (Handle.LARGE, Handle.PARTS))
+        return open_store(
+            self.settings, max_retries=retries, bulk=handle in (Handle.LARGE, Handle.PARTS)
+        )
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}
@@ -165,7 +191,9 @@ def client_of(settings: StoreSettings) -> Client:
         obstore = require("obstore", "store", f"The location {settings.location}")
         with _LOCK:
             right = shared in _RIGHT
-            client = _CLIENTS.setdefault(shared, Client(settings, obstore, answered=right, right=right))
+            client = _CLIENTS.setdefault(
+                shared, Client(settings, obstore, answered=right, right=right)
+            )
     return client
 
 
@@ -202,7 +230,9 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
         try:
             _probe(storage, f"{folder}/.probe-{ids.uuid()}" if folder else f".probe-{ids.uuid()}")
             break
-        except Unavailable:  # the effect of a create is unknown, so only another name shows anything
+        except (
+            Unavailable
+        ):  # the effect of a create is unknown, so only another name shows anything
             if not left or client is None or not client.right:
                 raise
     if client is not None:

@@ -42,13 +42,21 @@ _down = partial(_Rule, errors.Unavailable)
 _ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
 _DENIED: Final = _denied("permission denied", _ALLOW)
 _REFUSED: Final = _wrong("the store refuses it", "Check the endpoint and the storage options")
-_BUCKET: Final = _wrong("there is no such bucket or container", "Create it, or correct the location or the endpoint")
-_REGION: Final = _denied("the bucket is in another region", "Give the bucket's region, or its endpoint")
+_BUCKET: Final = _wrong(
+    "there is no such bucket or container", "Create it, or correct the location or the endpoint"
+)
+_REGION: Final = _denied(
+    "the bucket is in another region", "Give the bucket's region, or its endpoint"
+)
 _RENEW: Final = "Give new ones, or a source of credentials that renews them (a profile or a role)"
 _EXPIRED: Final = _denied("the credentials have expired", _RENEW)
 _KEY: Final = _denied("the store does not know these credentials", "Correct the key and its secret")
-_FULL: Final = _Rule(errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again")
-_CLOCK: Final = _denied("the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again")
+_FULL: Final = _Rule(
+    errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again"
+)
+_CLOCK: Final = _denied(
+    "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
+)
 _ENABLE: Final = "Enable the key, and allow these credentials to use it"
 _ENCRYPTION: Final = _denied("the key of the bucket's encryption cannot be used", _ENABLE)
 _UNSUPPORTED: Final = _wrong("the store does not support the request", "Use a store that does")
@@ -63,43 +71,77 @@ TIMED_OUT: Final = _down("the store did not answer in time", "Check the network 
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
     **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
-    **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "AuthenticationFailed"), _KEY),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "AuthenticationFailed"),
+        _KEY,
+    ),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
-    **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"), _REGION),
-    **dict.fromkeys(("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"), _FULL),
+    **dict.fromkeys(
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"), _REGION
+    ),
+    **dict.fromkeys(
+        ("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"), _FULL
+    ),
     **dict.fromkeys(("RequestTimeout", "IncompleteBody", "NoSuchUpload"), _SLOW),
     **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem"), _DENIED),
 }
 _BY_STATUS: Final[dict[int, _Rule]] = {
-    301: _REGION, 307: _REGION, 308: _REGION, 401: _DENIED, 403: _DENIED, 408: _SLOW, 425: _SLOW, 429: _SLOW,
-    409: _CONFLICT, 412: _CONFLICT, 416: _NO_RANGE, 501: _UNSUPPORTED, 507: _FULL,
-}  # fmt: skip
+    301: _REGION,
+    307: _REGION,
+    308: _REGION,
+    401: _DENIED,
+    403: _DENIED,
+    408: _SLOW,
+    425: _SLOW,
+    429: _SLOW,
+    409: _CONFLICT,
+    412: _CONFLICT,
+    416: _NO_RANGE,
+    501: _UNSUPPORTED,
+    507: _FULL,
+}
 _BY_TEXT: Final = (
     ("Received redirect without LOCATION", _REGION),
     ("non-partial response", _NO_RANGE),
     ("invalid_grant", _KEY),
     ("invalid_client", _KEY),
     ("BadScheme", _wrong("its endpoint has no TLS", "Give an https endpoint, or allow http")),
-    ("InvalidContentType", _wrong("its endpoint does not speak TLS", "Give it with http://, or give one that has TLS")),
-    ("invalid peer certificate",
-     _down("the endpoint's certificate is not trusted", "Give the certificate of its authority")),
+    (
+        "InvalidContentType",
+        _wrong("its endpoint does not speak TLS", "Give it with http://, or give one that has TLS"),
+    ),
+    (
+        "invalid peer certificate",
+        _down("the endpoint's certificate is not trusted", "Give the certificate of its authority"),
+    ),
     ("dns error", _down("its host name is unknown", "Check the endpoint and the region")),
     ("Connection refused", _down("nothing answers at its endpoint", "Check the endpoint")),
     ("kind: Timeout", TIMED_OUT),
-)  # fmt: skip
+)
 _BY_NAME: Final = {
-    "AlreadyExistsError": _CONFLICT, "FileNotFoundError": _MISSING, "PermissionDeniedError": _DENIED,
-    "UnauthenticatedError": _DENIED, "NotSupportedError": _UNSUPPORTED, "NotImplementedError": _UNSUPPORTED,
-    "InvalidPathError": _NO_PATH, "ValueError": _NO_PATH,
-    "PanicException": _down("its answer cannot be understood", "Check that the endpoint speaks the store's protocol"),
-}  # fmt: skip
+    "AlreadyExistsError": _CONFLICT,
+    "FileNotFoundError": _MISSING,
+    "PermissionDeniedError": _DENIED,
+    "UnauthenticatedError": _DENIED,
+    "NotSupportedError": _UNSUPPORTED,
+    "NotImplementedError": _UNSUPPORTED,
+    "InvalidPathError": _NO_PATH,
+    "ValueError": _NO_PATH,
+    "PanicException": _down(
+        "its answer cannot be understood", "Check that the endpoint speaks the store's protocol"
+    ),
+}
 BROKEN: Final = _down("the connection broke", "Check the network and try again")
 _GIVE: Final = "Give credentials in the storage options or the environment"
-NO_CREDENTIALS: Final = _denied("no credentials were found, and no role of this machine gives any", _GIVE)
+NO_CREDENTIALS: Final = _denied(
+    "no credentials were found, and no role of this machine gives any", _GIVE
+)
 NO_ROLE: Final = _down("the role of this machine gives no credentials", "Try again")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>|\(code: ([A-Za-z0-9.]{1,64})\)")
-_ROLE: Final = re.compile(r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]")
+_ROLE: Final = re.compile(
+    r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +156,9 @@ class Failure:
     @property
     def dated(self) -> bool:
         """Whether credentials that were renewed may be the cure. Answers to HEAD have no code."""
-        return self.rule in (_EXPIRED, _KEY) or (self.code is None and self.status in (400, 401, 403))
+        return self.rule in (_EXPIRED, _KEY) or (
+            self.code is None and self.status in (400, 401, 403)
+        )
 
     def error(self, request: Request, more: str = "") -> errors.PaimonStreamError:
         """The error to raise. `more` is a further sentence of it."""

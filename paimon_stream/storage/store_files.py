@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, PaimonStreamError, Unavailable
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NotFound,
+    PaimonStreamError,
+    Unavailable,
+)
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.store_client import Handle
 
@@ -44,7 +50,10 @@ class Upload(io.RawIOBase):
             self._abort(error)
         elif self._writer is not None:
             self._complete()
-        elif self._store.put_if_absent(self._path, bytes(self._held), repeated=True) is PutResult.EXISTS:
+        elif (
+            self._store.put_if_absent(self._path, bytes(self._held), repeated=True)
+            is PutResult.EXISTS
+        ):
             raise self._exists()
 
     def writable(self) -> bool:
@@ -69,7 +78,9 @@ class Upload(io.RawIOBase):
             if self._store.exists(self._path):
                 raise self._exists()
             how = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
-            self._writer = self._ask(lambda obstore, store: obstore.open_writer(store, self._key, **how))
+            self._writer = self._ask(
+                lambda obstore, store: obstore.open_writer(store, self._key, **how)
+            )
         self._held += piece
         self._size += len(piece)
         if self._writer is not None and len(self._held) >= _HELD_WITH_PARTS:
@@ -114,14 +125,20 @@ class Upload(io.RawIOBase):
 
     def _exists(self) -> AlreadyExists:
         full = f"{self._store.location}/{self._path}"
-        return AlreadyExists(f"{full} exists already. Remove it, or write under another name.", path=full)
+        return AlreadyExists(
+            f"{full} exists already. Remove it, or write under another name.", path=full
+        )
 
 
 def open_source(store: "ObjectStorage", path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
     first, which is where formats have their indexes. Raises `NotFound`."""
     size, start, tail = _size_and_tail(store, path)
-    return pa.BufferReader(tail) if start == 0 else pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
+    return (
+        pa.BufferReader(tail)
+        if start == 0
+        else pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
+    )
 
 
 def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
@@ -192,7 +209,11 @@ class _Ranges(io.RawIOBase):
     def _fetched(self, end: int) -> bytes:
         """Bytes from a new request, and perhaps more that are kept for the next read."""
         start, data = self._block
-        ahead = min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD) if start + len(data) == self._at else _LEAST_READ
+        ahead = (
+            min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
+            if start + len(data) == self._at
+            else _LEAST_READ
+        )
         stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
         self._block = (self._at, self._store.ranged(self._path, self._at, stop))
         return self._cached(end)

@@ -24,14 +24,28 @@ _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
 
 _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "s3": (("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
-           ("AWS_ACCESS_KEY_ID",)),
-    "gcs": (("service_account", "service_account_key", "application_credentials"),
-            ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY")),
-    "azure": (("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
-              ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
-               "AZURE_STORAGE_MASTER_KEY")),
-}  # fmt: skip
+    "s3": (
+        (
+            "web_identity_token_file",
+            "container_credentials_relative_uri",
+            "container_credentials_full_uri",
+        ),
+        ("AWS_ACCESS_KEY_ID",),
+    ),
+    "gcs": (
+        ("service_account", "service_account_key", "application_credentials"),
+        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    ),
+    "azure": (
+        ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
+        (
+            "AZURE_STORAGE_TOKEN",
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_ACCESS_KEY",
+            "AZURE_STORAGE_MASTER_KEY",
+        ),
+    ),
+}
 """Logins that obstore finds itself, and the variables that come before them."""
 
 Credential = dict[str, Any]
@@ -63,7 +77,9 @@ class StoreSettings:
         return f"StoreSettings({self.location!r})"
 
 
-def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:
+def open_store(
+    settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False
+) -> Any:
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless a region must be asked for or
     a role assumed. Requests are repeated for at most `seconds`; `bulk` gives those with more than 1 MiB more time.
     Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses, `UnsupportedFeature` for those that need a
@@ -74,14 +90,20 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     provider = _provider(settings, config)
     if settings.kind == "s3":
         _complete_s3(settings, config, provider)
-    if settings.kind == "azure" and not (config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ):
+    if settings.kind == "azure" and not (
+        config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ
+    ):
         cure = "Give the option 'azure.account-name', or abfss://container@account.dfs.core.windows.net/path."
         text = f"{settings.location} names no storage account. {cure}"
         raise InvalidOption(text, location=settings.location, option="azure.account-name")
     retry = {
         "max_retries": max_retries,
         "retry_timeout": timedelta(seconds=seconds),
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        },
     }
     client = dict(settings.client)
     if bulk:
@@ -91,20 +113,30 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     try:
         if "endpoint" in config and "AWS_ENDPOINT_URL_S3" in os.environ:
             with suppress(stores.BaseError):  # old releases know neither the variable nor the key
-                return kind(settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **how)
+                return kind(
+                    settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **how
+                )
         return kind(settings.bucket, config=config, **how)
     except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values, so none may escape
         raise _in_our_words(settings, config, refused) from None
 
 
-def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: Exception) -> Exception:
+def _in_our_words(
+    settings: StoreSettings, config: Mapping[str, str], refused: Exception
+) -> Exception:
     said = str(refused)
-    unknown = type(refused).__name__ == "UnknownConfigurationKeyError" or said.startswith("Invalid key")
+    unknown = type(refused).__name__ == "UnknownConfigurationKeyError" or said.startswith(
+        "Invalid key"
+    )
     if unknown:
         every = (*config, *settings.client)
-        names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(every)
+        names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(
+            every
+        )
         cure = "Install a later one, or leave the option out."
-        text = f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
+        text = (
+            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
+        )
         return UnsupportedFeature(text, location=settings.location, options=tuple(names))
     given = tuple(sorted(config))
     which = f"the values of the storage options {', '.join(given)} ({type(refused).__name__})"
@@ -128,9 +160,16 @@ def _check_environment(settings: StoreSettings) -> None:
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
     """Takes the credentials out of the configuration, as a provider for obstore; None if it finds them itself."""
     if settings.kind == "s3":
-        keys = [config.pop(name, None) for name in ("access_key_id", "secret_access_key", "session_token")]
+        keys = [
+            config.pop(name, None)
+            for name in ("access_key_id", "secret_access_key", "session_token")
+        ]
         if settings.profile is not None or settings.role:
-            return _tried(_Boto3(settings.location, settings.profile, keys, settings.role, config.get("region")))
+            return _tried(
+                _Boto3(
+                    settings.location, settings.profile, keys, settings.role, config.get("region")
+                )
+            )
         if keys[0] is not None:
             return _fixed(access_key_id=keys[0], secret_access_key=keys[1], token=keys[2])
         return None
@@ -150,7 +189,12 @@ def _fixed(**credential: Any) -> Callable[[], Credential]:
 
 
 def _expiring(key_id: str, key: str, token: str | None, expires_at: datetime) -> Credential:
-    return {"access_key_id": key_id, "secret_access_key": key, "token": token, "expires_at": expires_at}
+    return {
+        "access_key_id": key_id,
+        "secret_access_key": key,
+        "token": token,
+        "expires_at": expires_at,
+    }
 
 
 @dataclass(slots=True, repr=False)
@@ -173,7 +217,9 @@ class _Boto3:
         if found is None or not hasattr(found, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")
             key_id, key, token = self.keys
-            self._session = boto3.Session(key_id, key, token, self.region, profile_name=self.profile)
+            self._session = boto3.Session(
+                key_id, key, token, self.region, profile_name=self.profile
+            )
         return self._session
 
     def _of_profile(self) -> Credential:
@@ -181,7 +227,12 @@ class _Boto3:
         if found is None:
             raise LookupError("the profile has no credentials")
         frozen = found.get_frozen_credentials()
-        return _expiring(frozen.access_key, frozen.secret_key, frozen.token, datetime.now(timezone.utc) + _LIFETIME)
+        return _expiring(
+            frozen.access_key,
+            frozen.secret_key,
+            frozen.token,
+            datetime.now(timezone.utc) + _LIFETIME,
+        )
 
     def _of_role(self) -> Credential:
         asked = {
@@ -191,11 +242,15 @@ class _Boto3:
         }
         session = self.session()
         sts = session.client(
-            "sts", endpoint_url=self.role.get("aws_endpoint_url_sts"), region_name=session.region_name or "us-east-1"
+            "sts",
+            endpoint_url=self.role.get("aws_endpoint_url_sts"),
+            region_name=session.region_name or "us-east-1",
         )
         found = sts.assume_role(**asked)["Credentials"]
         until = found["Expiration"].astimezone(timezone.utc)
-        return _expiring(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], until)
+        return _expiring(
+            found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], until
+        )
 
 
 def _tried(provider: _Boto3) -> _Boto3:
@@ -217,7 +272,9 @@ def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any)
         return
     url, client = f"https://s3.amazonaws.com/{settings.bucket}", settings.client
     try:  # AWS names it also to those who may not read the bucket
-        config["region"] = asked_region(url, client.get("proxy_url"), client.get("root_certificate"))
+        config["region"] = asked_region(
+            url, client.get("proxy_url"), client.get("root_certificate")
+        )
     except (OSError, ValueError, LookupError):
         region = provider.session().region_name if isinstance(provider, _Boto3) else None
         if region is not None:

@@ -14,21 +14,42 @@ from paimon_stream.storage.location import StoreLocation
 from paimon_stream.storage.store_values import StoreValues
 
 _ENCRYPTION: Final = {
-    "sse-s3": "AES256", "aes256": "AES256", "sse-kms": "aws:kms", "aws:kms": "aws:kms",
-    "dsse-kms": "aws:kms:dsse", "aws:kms:dsse": "aws:kms:dsse", "sse-c": "sse-c",
-}  # fmt: skip
+    "sse-s3": "AES256",
+    "aes256": "AES256",
+    "sse-kms": "aws:kms",
+    "aws:kms": "aws:kms",
+    "dsse-kms": "aws:kms:dsse",
+    "aws:kms:dsse": "aws:kms:dsse",
+    "sse-c": "sse-c",
+}
 _ANONYMOUS: Final = {"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"}
 _CHAIN: Final = _ANONYMOUS | {
-    "SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider", "IAMInstanceCredentialsProvider",
-    "EnvironmentVariableCredentialsProvider", "InstanceProfileCredentialsProvider",
-    "ContainerCredentialsProvider", "EC2ContainerCredentialsProviderWrapper",
-    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider",
-    "DefaultCredentialsProvider", "DefaultAWSCredentialsProviderChain", "ProfileCredentialsProvider",
+    "SimpleAWSCredentialsProvider",
+    "TemporaryAWSCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "EnvironmentVariableCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "ContainerCredentialsProvider",
+    "EC2ContainerCredentialsProviderWrapper",
+    "WebIdentityTokenCredentialsProvider",
+    "WebIdentityTokenFileCredentialsProvider",
+    "DefaultCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+    "ProfileCredentialsProvider",
     "AssumedRoleCredentialProvider",
-}  # fmt: skip
-_LOGINS_OF_GCS: Final = {"APPLICATION_DEFAULT", "COMPUTE_ENGINE", "SERVICE_ACCOUNT_JSON_KEYFILE", "UNAUTHENTICATED"}
+}
+_LOGINS_OF_GCS: Final = {
+    "APPLICATION_DEFAULT",
+    "COMPUTE_ENGINE",
+    "SERVICE_ACCOUNT_JSON_KEYFILE",
+    "UNAUTHENTICATED",
+}
 _LOGINS_OF_AZURE: Final = {"sharedkey", "oauth", "sas", "workloadidentity"}
-_TOKENS_OF_AZURE: Final = {"ClientCredsTokenProvider", "MsiTokenProvider", "WorkloadIdentityTokenProvider"}
+_TOKENS_OF_AZURE: Final = {
+    "ClientCredsTokenProvider",
+    "MsiTokenProvider",
+    "WorkloadIdentityTokenProvider",
+}
 
 
 @dataclass(slots=True, repr=False)
@@ -42,7 +63,9 @@ class Rules:
     login: bool = True
 
 
-def apply_rules(place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False) -> Rules:
+def apply_rules(
+    place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False
+) -> Rules:
     """The configuration of the store. `web_identity` says whether the environment has a web identity. Raises
     `InvalidOption` and `UnsupportedFeature`."""
     made = Rules()
@@ -74,7 +97,10 @@ def _client(values: StoreValues, made: Rules) -> None:
         if not port.isdigit():
             raise values.wrong("proxy_port", "is not the number of a port.")
         made.client["proxy_url"] = f"{scheme}://{login}{values.text('proxy_host')}:{port}"
-    elif values.has("proxy_url") and not _parts(values, "proxy_url", values.text("proxy_url")).hostname:
+    elif (
+        values.has("proxy_url")
+        and not _parts(values, "proxy_url", values.text("proxy_url")).hostname
+    ):
         raise values.wrong("proxy_url", "is not a URL such as http://host:port.")
     trusted = values.text("root_certificate")
     if trusted is not None:
@@ -87,14 +113,21 @@ def _client(values: StoreValues, made: Rules) -> None:
         made.client["root_certificate"] = trusted
 
 
-def _url(values: StoreValues, key: str, made: Rules, *, allow_http: bool, tls: bool = True) -> str | None:
+def _url(
+    values: StoreValues, key: str, made: Rules, *, allow_http: bool, tls: bool = True
+) -> str | None:
     """An endpoint with its scheme, without a slash at its end."""
     given = values.text(key)
     if given is None:
         return None
     url = (given if "://" in given else f"{'https' if tls else 'http'}://{given}").rstrip("/")
     parts = _parts(values, key, url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc:
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or "@" in parts.netloc
+    ):
         raise values.wrong(key, "is not a URL such as https://host:port, without user and query.")
     _check_tls(values, key, url, made, allow_http=allow_http)
     return url
@@ -124,7 +157,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
-    url = _url(values, "endpoint", made, allow_http=allow_http, tls=values.switch("ssl") is not False)
+    url = _url(
+        values, "endpoint", made, allow_http=allow_http, tls=values.switch("ssl") is not False
+    )
     region, path_style = values.text("region"), values.switch("path_style")
     if url == "https://s3.amazonaws.com":
         url = None  # Hadoop's word for AWS as a whole
@@ -141,7 +176,11 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_h
         found = re.search(r"://s3[.-](?:dualstack\.)?([a-z]+-[a-z-]+-\d)\.amazonaws\.com", url)
         region = region or (found[1] if found else "us-east-1")
         if path_style is False:
-            url = url if f"://{place.bucket}." in url else url.replace("://", f"://{place.bucket}.", 1)
+            url = (
+                url
+                if f"://{place.bucket}." in url
+                else url.replace("://", f"://{place.bucket}.", 1)
+            )
     elif region and region.startswith("cn-"):
         url = f"https://s3.{region}.amazonaws.com.cn"
     if path_style is False:
@@ -159,31 +198,55 @@ def _s3_login(values: StoreValues, made: Rules, web_identity: bool) -> None:
         return
     keys = values.of("access_key_id", "secret_access_key", "session_token")
     if keys and not {"access_key_id", "secret_access_key"} <= keys.keys():
-        raise values.wrong(next(iter(keys)), "is not enough: the key's id and the key belong together.")
+        raise values.wrong(
+            next(iter(keys)), "is not enough: the key's id and the key belong together."
+        )
     made.profile = values.text("profile")
     if keys and made.profile is not None:
         if not values.from_environment("profile"):
-            raise values.wrong("profile", "names a profile, and there is a key, too. Give one of them.")
+            raise values.wrong(
+                "profile", "names a profile, and there is a key, too. Give one of them."
+            )
         made.profile = None
     if "ProfileCredentialsProvider" in classes and not keys and made.profile is None:
         made.profile = "default"
     made.config |= keys
     _s3_role(values, made, web_identity, needed="AssumedRoleCredentialProvider" in classes)
     others = values.of(
-        "container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file"
+        "container_credentials_relative_uri",
+        "container_credentials_full_uri",
+        "container_authorization_token_file",
     )
     made.config |= others
-    made.login = bool(keys or made.profile or made.role or others) or values.has("web_identity_token_file")
+    made.login = bool(keys or made.profile or made.role or others) or values.has(
+        "web_identity_token_file"
+    )
 
 
 def _s3_role(values: StoreValues, made: Rules, web_identity: bool, *, needed: bool) -> None:
     """The role to assume. obstore does it with a web identity, boto3 with any other credentials."""
-    asked = values.of("role_arn", "role_session_name", "external_id", "aws_endpoint_url_sts", "web_identity_token_file")
-    if asked and "role_arn" not in asked and not (web_identity or asked.keys() == {"aws_endpoint_url_sts"}):
-        raise values.wrong(next(iter(asked)), "says nothing without a role. Give 's3.role-arn', too.")
+    asked = values.of(
+        "role_arn",
+        "role_session_name",
+        "external_id",
+        "aws_endpoint_url_sts",
+        "web_identity_token_file",
+    )
+    if (
+        asked
+        and "role_arn" not in asked
+        and not (web_identity or asked.keys() == {"aws_endpoint_url_sts"})
+    ):
+        raise values.wrong(
+            next(iter(asked)), "says nothing without a role. Give 's3.role-arn', too."
+        )
     if needed and "role_arn" not in asked:
-        raise values.wrong("credentials_provider", "assumes a role. Give 'fs.s3a.assumed.role.arn', too.")
-    if "web_identity_token_file" in asked or (web_identity and not made.config and not made.profile):
+        raise values.wrong(
+            "credentials_provider", "assumes a role. Give 'fs.s3a.assumed.role.arn', too."
+        )
+    if "web_identity_token_file" in asked or (
+        web_identity and not made.config and not made.profile
+    ):
         if "external_id" in asked:
             raise values.wrong("external_id", "has no meaning with a web identity.")
         made.config |= asked
@@ -205,16 +268,22 @@ def _s3_encryption(values: StoreValues, made: Rules) -> None:
     if key is not None and kind == "AES256":
         raise values.wrong("encryption_key", "has no meaning with SSE-S3. Give SSE-KMS or SSE-C.")
     if kind == "sse-c" and key is None:
-        raise values.wrong("server_side_encryption", "needs the key in base64, 's3.encryption.key'.")
+        raise values.wrong(
+            "server_side_encryption", "needs the key in base64, 's3.encryption.key'."
+        )
     if key is not None:
-        made.config["aws_sse_customer_key_base64" if kind == "sse-c" else "aws_sse_kms_key_id"] = key
+        made.config["aws_sse_customer_key_base64" if kind == "sse-c" else "aws_sse_kms_key_id"] = (
+            key
+        )
     if values.has("sse_bucket_key_enabled"):
         made.config["aws_sse_bucket_key_enabled"] = str(values.text("sse_bucket_key_enabled"))
 
 
 def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown one."""
-    names = {re.split("[.$]", one)[-1] for one in re.split(r"[\s,]+", values.text(key) or "") if one}
+    names = {
+        re.split("[.$]", one)[-1] for one in re.split(r"[\s,]+", values.text(key) or "") if one
+    }
     if names - known:
         text = "names a class of Java whose way is not known here. Give keys, a profile or a role."
         raise values.unsupported(key, text)
@@ -227,15 +296,21 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
         raise values.unsupported("auth_type", f"is none of {', '.join(sorted(_LOGINS_OF_GCS))}.")
     if word == "UNAUTHENTICATED" or values.switch("skip_signature"):
         made.config["skip_signature"] = "true"
-    made.config |= values.of("service_account", "service_account_key", "application_credentials", "bearer_token")
+    made.config |= values.of(
+        "service_account", "service_account_key", "application_credentials", "bearer_token"
+    )
     if values.has("service_account") and values.has("service_account_key"):
-        raise values.wrong("service_account", "is a file, and there is a key, too. Give one of them.")
+        raise values.wrong(
+            "service_account", "is a file, and there is a key, too. Give one of them."
+        )
     key = values.text("service_account_key")
     if key is not None:
         try:
             base = json.loads(key).get("gcs_base_url", "")
         except (ValueError, AttributeError, RecursionError):
-            raise values.wrong("service_account_key", "is not the JSON text of a service account.") from None
+            raise values.wrong(
+                "service_account_key", "is not the JSON text of a service account."
+            ) from None
         _check_tls(values, "service_account_key", str(base), made, allow_http=allow_http)
     url = _url(values, "base_url", made, allow_http=allow_http)
     if url is not None:
@@ -245,15 +320,26 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
 def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
     word = (values.text("auth_type") or "sas").lower()
     if word not in _LOGINS_OF_AZURE:
-        raise values.unsupported("auth_type", "is none of SharedKey, OAuth, SAS and WorkloadIdentity.")
+        raise values.unsupported(
+            "auth_type", "is none of SharedKey, OAuth, SAS and WorkloadIdentity."
+        )
     _classes(values, "oauth_provider", _TOKENS_OF_AZURE)
     account = place.account or values.text("account_name")
     if account:
         made.config["account_name"] = account
     made.config |= values.of(
-        "account_key", "token", "client_id", "client_secret", "tenant_id", "authority_host",
-        "federated_token_file", "msi_endpoint", "object_id", "msi_resource_id", "encryption_key",
-    )  # fmt: skip
+        "account_key",
+        "token",
+        "client_id",
+        "client_secret",
+        "tenant_id",
+        "authority_host",
+        "federated_token_file",
+        "msi_endpoint",
+        "object_id",
+        "msi_resource_id",
+        "encryption_key",
+    )
     for key in ("account_key", "encryption_key"):
         try:
             base64.b64decode(values.text(key) or "", validate=True)

@@ -49,7 +49,12 @@ def settings_of(
     if spark is not None and ours.value(opt.STORE_FROM_SPARK):
         sources.append(Source("Spark's configuration", spark()))
     # Other variables, such as the files of a pod, obstore reads itself in each process.
-    names = [name for option in STORE_OPTIONS[place.kind] for name in option.environment if name in environment]
+    names = [
+        name
+        for option in STORE_OPTIONS[place.kind]
+        for name in option.environment
+        if name in environment
+    ]
     sources.append(Source(ENVIRONMENT, {name: environment[name] for name in names}))
     place = _with_account(place, sources)
     values = gathered(place, sources)
@@ -58,9 +63,15 @@ def settings_of(
     made = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
     if place.kind == "s3" and not made.login and _has_default_profile(environment):
         made.profile = "default"
-    if "root_certificate" in made.client and values.from_environment("root_certificate") and _is_old():
+    if (
+        "root_certificate" in made.client
+        and values.from_environment("root_certificate")
+        and _is_old()
+    ):
         del made.client["root_certificate"]
-        _LOG.warning("%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown)
+        _LOG.warning(
+            "%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown
+        )
     if made.profile is not None:
         require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
     elif made.role:
@@ -92,7 +103,9 @@ def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, s
     }
 
 
-def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[opt.Options, dict[str, str]]:
+def _divided(
+    place: StoreLocation, options: Mapping[str, str]
+) -> tuple[opt.Options, dict[str, str]]:
     """The options of this package, and those of the store."""
     ours: dict[str, str] = {}
     theirs: dict[str, str] = {}
@@ -124,7 +137,9 @@ def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
 
 def _has_default_profile(environment: Mapping[str, str]) -> bool:
     """Whether there is a default profile, and nothing that comes before it in AWS's own order."""
-    if any(name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_CREDENTIALS_")) for name in environment):
+    if any(
+        name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_CREDENTIALS_")) for name in environment
+    ):
         return False
     named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     home = environment.get("HOME")

@@ -6,7 +6,12 @@ from typing import Final
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.options import boolean, did_you_mean
-from paimon_stream.options.store_names import is_of_another, recommended_names, refusal_of, store_option
+from paimon_stream.options.store_names import (
+    is_of_another,
+    recommended_names,
+    refusal_of,
+    store_option,
+)
 from paimon_stream.options.store_options import STORE_OPTIONS, StoreOption
 from paimon_stream.storage.location import StoreLocation
 
@@ -66,7 +71,11 @@ class StoreValues:
     def wrong(self, key: str, why: str) -> InvalidOption:
         """The error for a value that cannot be used, which does not show it."""
         one = self._given[key]
-        return InvalidOption(f"{self.shown}: {one.name!r} of {one.source} {why}", option=one.name, location=self.shown)
+        return InvalidOption(
+            f"{self.shown}: {one.name!r} of {one.source} {why}",
+            option=one.name,
+            location=self.shown,
+        )
 
     def unsupported(self, key: str, why: str) -> UnsupportedFeature:
         """The error for a value that asks for something that is not supported. It does not show the value."""
@@ -83,7 +92,9 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
     logins = (
         given
         for given in found
-        if any(key in given and key not in _NO_LOGIN and given[key].value != "false" for key in parts)
+        if any(
+            key in given and key not in _NO_LOGIN and given[key].value != "false" for key in parts
+        )
     )
     login = next(logins, None)
     merged: dict[str, _Given] = {}
@@ -102,7 +113,12 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
         if known is None:
             _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
-            one = _Given(_parsed(known.option, value, known.inverse, name, place), name, source.name, known.rank)
+            one = _Given(
+                _parsed(known.option, value, known.inverse, name, place),
+                name,
+                source.name,
+                known.rank,
+            )
             key = known.option.key
             if key not in found or one.rank < found[key].rank:
                 found[key] = one
@@ -143,7 +159,9 @@ def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: st
         return
     if is_of_another(place.kind, name):
         why = "It is for another bucket, account or container than the location's."
-    elif any(store_option(kind, name) for kind in STORE_OPTIONS if kind != place.kind and "." in name):
+    elif any(
+        store_option(kind, name) for kind in STORE_OPTIONS if kind != place.kind and "." in name
+    ):
         why = "It is for another kind of store."
     else:
         why = did_you_mean(name, recommended_names(place.kind))

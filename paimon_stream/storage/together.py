@@ -69,7 +69,9 @@ class Meter:
     def requests(self) -> Mapping[str, int]:
         """The number of requests of each kind."""
         now = {} if self._tally is None else self._tally.requests()
-        return {kind: new for kind, count in now.items() if (new := count - self._begun.get(kind, 0))}
+        return {
+            kind: new for kind, count in now.items() if (new := count - self._begun.get(kind, 0))
+        }
 
     def trips(self) -> int:
         """The number of trips."""
@@ -141,7 +143,9 @@ def _pool() -> ThreadPoolExecutor:
     """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held for ever."""
     pid = os.getpid()
     found = _POOLS.get(pid)
-    if found is None:  # threads begin when they are needed, so a second pool that is dropped costs nothing
+    if (
+        found is None
+    ):  # threads begin when they are needed, so a second pool that is dropped costs nothing
         made = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="paimon-stream-requests")
         found = _POOLS.setdefault(pid, made)
     return found

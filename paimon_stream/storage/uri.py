@@ -14,9 +14,21 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import StorageView, branch_of, branch_storage, split_location, whole_of
+from paimon_stream.storage.branch import (
+    StorageView,
+    branch_of,
+    branch_storage,
+    split_location,
+    whole_of,
+)
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
+from paimon_stream.storage.location import (
+    KIND_OF,
+    SUPPORTED,
+    scheme_of,
+    shown_location,
+    store_location,
+)
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import SparkOptions, settings_of
@@ -26,7 +38,10 @@ _SHOWN: Final = "_external_path/"
 
 
 def open_storage(
-    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
+    location: Location,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    spark: SparkOptions | None = None,
 ) -> Storage:
     """The storage of the table at a location, as `open_folder` opens it, or of one of the table's branches: the
     location then ends in `$branch_<name>`. Raises the same errors."""
@@ -34,13 +49,18 @@ def open_storage(
     if isinstance(location, PathLike):
         location = fspath(location)
     if isinstance(location, str):
-        location, branch = split_location(_path_of_file_uri(location) if scheme_of(location) == "file" else location)
+        location, branch = split_location(
+            _path_of_file_uri(location) if scheme_of(location) == "file" else location
+        )
     folder = open_folder(location, storage_options, spark=spark)
     return folder if branch is None else branch_storage(folder, branch)
 
 
 def open_folder(
-    location: Location, storage_options: Mapping[str, str] | None = None, *, spark: SparkOptions | None = None
+    location: Location,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    spark: SparkOptions | None = None,
 ) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a folder in
     an object store. Nothing is asked of a store yet.
@@ -56,7 +76,9 @@ def open_folder(
     >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'"""
     if not isinstance(location, str):
-        raise InvalidOption(f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location))
+        raise InvalidOption(
+            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
+        )
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
     if location.startswith("~"):
@@ -65,7 +87,9 @@ def open_folder(
     given = Arguments(shown_location(location))
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
     if (kind := options.get("metastore")) in ("rest", "jdbc"):  # the table is of such a catalog
-        catalog = require(f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}")
+        catalog = require(
+            f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"
+        )
         found: Storage = catalog.open_table(location, options, partial(open_folder, spark=spark))
         return found
     scheme = scheme_of(location)
@@ -84,7 +108,9 @@ def open_folder(
         _refuse_unknown(options, location, known=set())
         name, _, root = location.partition("://")[2].partition("/")
         if not name:
-            raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
+            raise InvalidOption(
+                f"{location!r} names no store. Give memory://name.", location=location
+            )
         return MemoryStorage(name, root=root.strip("/"))
     text = f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}."
     raise UnsupportedFeature(text, location=shown_location(location), scheme=scheme)
@@ -95,11 +121,18 @@ def open_beside(storage: Storage, location: str) -> Storage:
     and account, else those of the environment. Raises what `open_folder` raises."""
     storage = getattr(storage, "whole", storage)
     if scheme_of(location) == "file":
-        return open_folder("/" + location.partition(":")[2].lstrip("/"))  # as in Java, nothing is percent-encoded
-    if isinstance(storage, ObjectStorage) and KIND_OF.get(scheme_of(location)) == storage.settings.kind:
+        return open_folder(
+            "/" + location.partition(":")[2].lstrip("/")
+        )  # as in Java, nothing is percent-encoded
+    if (
+        isinstance(storage, ObjectStorage)
+        and KIND_OF.get(scheme_of(location)) == storage.settings.kind
+    ):
         place = store_location(location)
         if not place.account or place.account == storage.settings.config.get("account_name"):
-            moved = replace(storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix)
+            moved = replace(
+                storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix
+            )
             return replace(storage, settings=moved)
     return open_folder(location)
 
@@ -114,7 +147,9 @@ def _path_of_file_uri(location: str) -> str:
         path = slash + path
     path = unquote(path, errors="surrogateescape")
     if not path.startswith("/"):
-        raise InvalidOption(f"{location!r} is not an absolute path. Give file:///path.", location=location)
+        raise InvalidOption(
+            f"{location!r} is not an absolute path. Give file:///path.", location=location
+        )
     return path
 
 
@@ -143,12 +178,18 @@ class ExternalStorage(StorageView):
 
     __slots__ = ("_opened", "roots")
 
-    def __init__(self, whole: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None) -> None:
+    def __init__(
+        self, whole: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
+    ) -> None:
         self.whole, self.roots, self._opened = whole, roots, {"": whole, **(opened or {})}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have no settings for stores of another kind than the table's.
-        return ExternalStorage, (self.whole, self.roots, {one: self._storage(one) for one in self.roots})
+        return ExternalStorage, (
+            self.whole,
+            self.roots,
+            {one: self._storage(one) for one in self.roots},
+        )
 
     def _there(self, path: str) -> tuple[Storage, str, str]:
         root, _ = split_root(path)
@@ -165,7 +206,10 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
     whole = whole_of(storage)
     if getattr(whole, "roots", None) == roots:
         return storage
-    view = cast(Storage, ExternalStorage(whole.whole if isinstance(whole, ExternalStorage) else whole, roots))
+    view = cast(
+        Storage,
+        ExternalStorage(whole.whole if isinstance(whole, ExternalStorage) else whole, roots),
+    )
     return view if whole is storage else branch_storage(view, branch_of(storage))
 
 

@@ -12,7 +12,13 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import DuplicateWriter
 from paimon_stream.format import json_text
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Marks, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    MARK_PREFIX,
+    Marks,
+    Snapshot,
+    SnapshotRef,
+)
 from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.layout import OWN_FOLDER, escape_user, id_in_name, user_folder
@@ -67,7 +73,9 @@ class BatchSummary:
     reused: int | None = None
 
     @classmethod
-    def of_messages(cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool) -> "BatchSummary":
+    def of_messages(
+        cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool
+    ) -> "BatchSummary":
         """The summary of a batch that is about to be published."""
         given = [message for message in messages if message.new_files]
         files = [file for message in given for file in message.new_files]
@@ -84,7 +92,9 @@ class BatchSummary:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "BatchSummary":
         """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
-        return cls(**{one.name: id_in_name(properties.get(_key(one.name), ""), "") for one in fields(cls)})
+        return cls(
+            **{one.name: id_in_name(properties.get(_key(one.name), ""), "") for one in fields(cls)}
+        )
 
     def properties(self) -> dict[str, str]:
         """The properties, without unknown values."""
@@ -103,21 +113,35 @@ def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str
     and `conflicts` behind it) if there are any, and milliseconds by phase, for which earlier releases take all else."""
     if report is None or report.outcome != "committed":
         return {}
-    lost = {"conflicts": number} if (number := conflicts + (report.compact_failed is not None)) else {}
+    lost = (
+        {"conflicts": number} if (number := conflicts + (report.compact_failed is not None)) else {}
+    )
     numbers = {"batch": report.identifier, "attempts": report.attempts, **lost, **report.phases}
-    return {_key(_PREVIOUS): " ".join(("1", *(f"{name}={value:.0f}" for name, value in numbers.items())))}
+    return {
+        _key(_PREVIOUS): " ".join(
+            ("1", *(f"{name}={value:.0f}" for name, value in numbers.items()))
+        )
+    }
 
 
 def previous_of(properties: Mapping[str, str]) -> Mapping[str, int]:
     """What `previous_commit` says in a snapshot's properties; {} if there is nothing, or of a version that this release
     does not know."""
     found = re.fullmatch(r"1((?: [\w-]{1,40}=\d{1,19}){1,20})", properties.get(_key(_PREVIOUS), ""))
-    return {} if found is None else {key: int(value) for key, value in (one.split("=") for one in found[1].split())}
+    return (
+        {}
+        if found is None
+        else {key: int(value) for key, value in (one.split("=") for one in found[1].split())}
+    )
 
 
 def phases_of(previous: Mapping[str, int]) -> dict[str, int]:
     """The milliseconds by phase in what `previous_of` gives."""
-    return {name: millis for name, millis in previous.items() if name not in ("batch", "attempts", "conflicts")}
+    return {
+        name: millis
+        for name, millis in previous.items()
+        if name not in ("batch", "attempts", "conflicts")
+    }
 
 
 def _key(name: str) -> str:
@@ -151,7 +175,11 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ("checkpoint", "checkpoint", json_text.optional_text),
     ("query_name", "queryName", json_text.optional_text),
     ("schema_digest", "schemaDigest", str),
-    ("journal_since", "journalSince", lambda value: None if value is None else json_text.integer(value)),
+    (
+        "journal_since",
+        "journalSince",
+        lambda value: None if value is None else json_text.integer(value),
+    ),
     ("run", "run", json_text.optional_text),
 )
 
@@ -171,7 +199,9 @@ class Claims:
         What the register of one of them proves stays proven: it names this run from then on, so a run that ends before
         it registers leaves it as it was. Raises `DuplicateWriter` if another sink of this run has claimed it."""
         mine = self._identity.token
-        content = json_text.encode_checksummed("claim", {"token": mine, "user": self._identity.user})
+        content = json_text.encode_checksummed(
+            "claim", {"token": mine, "user": self._identity.user}
+        )
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
             data = self._storage.read(self._claim, json_text.MOST_JSON)
             holder = json_text.decode_checksummed("claim", data, self._claim).get("token")
@@ -179,7 +209,10 @@ class Claims:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         standing, present = self._storage.together([self.standing, self.own])
         earlier: frozenset[str] = standing - {self.run}
-        works = [partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}") for run in sorted(earlier)]
+        works = [
+            partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}")
+            for run in sorted(earlier)
+        ]
         if present is not None and present.run in earlier:
             works.insert(0, partial(self._write, replace(present, run=self.run)))
         self._storage.together(works)
@@ -187,7 +220,9 @@ class Claims:
 
     def standing(self) -> frozenset[str]:
         """The names of the runs that no later one has ended; usually that of the newest run."""
-        return frozenset(one.name.removeprefix(_CLAIM) for one in self._storage.list_files(self._folder, _CLAIM))
+        return frozenset(
+            one.name.removeprefix(_CLAIM) for one in self._storage.list_files(self._folder, _CLAIM)
+        )
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
@@ -204,10 +239,17 @@ class Claims:
             return True
         return self._storage.exists(f"{user_folder(user)}/{_CLAIM}{escape_user(run_id)}")
 
-    def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
+    def register(
+        self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None
+    ) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
-        known = {name: getattr(self._identity, name) for name in ("user", "query_id", "checkpoint", "query_name")}
-        new = RegisteredWriter(**known, schema_digest=schema_digest, journal_since=journal_since, run=self.run)
+        known = {
+            name: getattr(self._identity, name)
+            for name in ("user", "query_id", "checkpoint", "query_name")
+        }
+        new = RegisteredWriter(
+            **known, schema_digest=schema_digest, journal_since=journal_since, run=self.run
+        )
         if new != present:
             self._write(new)
 
@@ -263,7 +305,10 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     data = read_if_there(storage.read, path, json_text.MOST_JSON)
     if data is None:
         return None
-    body = {"run": None, **json_text.decode_checksummed("writer", data, path)}  # older releases did not note the run
+    body = {
+        "run": None,
+        **json_text.decode_checksummed("writer", data, path),
+    }  # older releases did not note the run
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):
         return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
 

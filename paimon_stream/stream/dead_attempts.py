@@ -23,7 +23,9 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 
-def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False) -> int:
+def live_files_of(
+    table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
+) -> int:
     """How many data files of the attempts that `entry` names are live in a snapshot. File names are unique,
     so one of them proves that an attempt was published. With `removed`, files count also if they were removed since,
     as by a compaction, as long as manifests mention them. Raises `FormatError`, `StorageError`."""
@@ -36,7 +38,10 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
         return 0
     # The partitions of the abandoned files are not recorded.
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
-    chosen, metas = PartitionFilter(table.partition_types, rows=touched), manifests.base_and_delta(snapshot)
+    chosen, metas = (
+        PartitionFilter(table.partition_types, rows=touched),
+        manifests.base_and_delta(snapshot),
+    )
     live = None if removed else live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
@@ -45,7 +50,12 @@ def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry |
 
 
 def remove_dead_attempts(
-    table: Table, entry: JournalEntry, published: Sequence[Snapshot], runtime: Runtime, *, complete: bool
+    table: Table,
+    entry: JournalEntry,
+    published: Sequence[Snapshot],
+    runtime: Runtime,
+    *,
+    complete: bool,
 ) -> int:
     """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them. Returns how
     many. Never raises: a failure leaves orphans and logs a warning. Whatever the entry says, only data files, index
@@ -58,11 +68,17 @@ def remove_dead_attempts(
         if not published or len(branches(storage)) > 1:
             return 0  # an attempt may have been published, branched and rolled back
         snapshots = SnapshotStore(storage, runtime)
-        if any(uuid in tag.delta_manifest_list for tag in snapshots.tags() for uuid in entry.stage_uuids):
+        if any(
+            uuid in tag.delta_manifest_list
+            for tag in snapshots.tags()
+            for uuid in entry.stage_uuids
+        ):
             return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
         if not _is_proof(snapshots, manifests, published[-1]):
             return 0
-        prepared = [*_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))]
+        prepared = [
+            *_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))
+        ]
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [
@@ -77,7 +93,9 @@ def remove_dead_attempts(
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0
     dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
-    removed = remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
+    removed = remove_files(
+        storage, (*dead, *(stat.path for stat in staged if stat.name not in kept))
+    )
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed

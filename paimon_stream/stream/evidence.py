@@ -14,9 +14,23 @@ from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.stream.claims import Claims, WriterIdentity, duplicate_writer, is_own, registered_writers
+from paimon_stream.stream.claims import (
+    Claims,
+    WriterIdentity,
+    duplicate_writer,
+    is_own,
+    registered_writers,
+)
 from paimon_stream.stream.dead_attempts import live_files_of
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.ledger import (
+    AlreadyCommitted,
+    Batch,
+    Evidence,
+    Fresh,
+    Reuse,
+    Verdict,
+    judge_first,
+)
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import user_folder
@@ -31,20 +45,30 @@ _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 
 
 def gather(
-    table: Table, identity: WriterIdentity, batch: Batch, snapshots: SnapshotStore, runs: frozenset[str] | None = None
+    table: Table,
+    identity: WriterIdentity,
+    batch: Batch,
+    snapshots: SnapshotStore,
+    runs: frozenset[str] | None = None,
 ) -> Evidence:
     """Everything that the first judgement of a run uses. `runs` are those whose claims stood when this one began; if
     they are not given, those that stand now. Raises `NotFound` if there is no table, `CorruptMetadata`,
     `UnknownVersion`, `StorageError`."""
     storage = table.storage
-    schemas, journal, claims = SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity)
+    schemas, journal, claims = (
+        SchemaStore(storage),
+        Journal(storage, identity.user),
+        Claims(storage, identity),
+    )
 
     def entries() -> list[JournalEntry | None]:
         """Those of the batch, of the newest earlier one and of the newest later one."""
         noted, number = journal.batches(), batch.batch_id
         kinds = (number.__eq__, number.__gt__, number.__lt__)
         newest = [max(filter(wanted, noted), default=None) for wanted in kinds]
-        found = iter(storage.together([partial(journal.read, one) for one in newest if one is not None]))
+        found = iter(
+            storage.together([partial(journal.read, one) for one in newest if one is not None])
+        )
         return [None if one is None else next(found) for one in newest]
 
     digest, first, registered, (entry, last_entry, later_entry), latest = storage.together(
@@ -68,7 +92,9 @@ def gather(
     )
 
 
-def judge(table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool) -> Verdict:
+def judge(
+    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool
+) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
     says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
     `StorageError`, `FormatError`."""
@@ -84,7 +110,9 @@ def judge(table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runti
             # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
             return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
         if why_not:
-            return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not)
+            return Fresh(
+                seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not
+            )
     return verdict
 
 
@@ -102,7 +130,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
-def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock) -> str | None:
+def _why_not_reusable(
+    table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
+) -> str | None:
     """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
     same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
     must still exist (exactly-once.md §4)."""
@@ -116,11 +146,15 @@ def _why_not_reusable(table: Table, evidence: Evidence, entry: JournalEntry, clo
         return "the table's bucket count changed since its files were prepared"
     if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
         return "its prepared files are so old that an orphan cleaner may take them"
-    missing = sum(not table.storage.exists(path) for path in data_files(table.layout, entry.messages))
+    missing = sum(
+        not table.storage.exists(path) for path in data_files(table.layout, entry.messages)
+    )
     return f"{missing} of its prepared files are gone" if missing else None
 
 
-def _why_numbers_are_taken(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
+def _why_numbers_are_taken(
+    table: Table, snapshots: SnapshotStore, entry: JournalEntry
+) -> str | None:
     """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
@@ -144,7 +178,12 @@ class Memory:
 
 
 def judge_next(
-    snapshots: SnapshotStore, memory: Memory, refuse: ReplayErrors, *, latest: Snapshot | None, follows: bool = False
+    snapshots: SnapshotStore,
+    memory: Memory,
+    refuse: ReplayErrors,
+    *,
+    latest: Snapshot | None,
+    follows: bool = False,
 ) -> Fresh | None:
     """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
     the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`. None
@@ -171,7 +210,9 @@ def judge_next(
     return Fresh(seen=seen, newest=newest, own=memory.own)
 
 
-def require_absent(snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors) -> None:
+def require_absent(
+    snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors
+) -> None:
     """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's lineage."""
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
@@ -179,7 +220,9 @@ def require_absent(snapshots: SnapshotStore, identity: WriterIdentity, refuse: R
         raise refuse.shared_checkpoint(found)
 
 
-def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors) -> PaimonStreamError:
+def superseded(
+    snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors
+) -> PaimonStreamError:
     """The error for a batch that somebody else published as this snapshot after it was judged."""
     run_id = Marks.of(snapshot.properties).run_id
     if run_id is not None and run_id == identity.run_id:
@@ -187,7 +230,9 @@ def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayError
     return refuse.shared_checkpoint(snapshot)
 
 
-def _is_remembered(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
+def _is_remembered(
+    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
+) -> bool:
     """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises if our last
     one is not, unless an operator has decided to continue."""
     own, seen = memory.own, memory.seen
@@ -199,7 +244,9 @@ def _is_remembered(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | 
     return seen is None or is_held(snapshots, seen, latest) is True
 
 
-def _is_in_lineage(snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
+def _is_in_lineage(
+    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
+) -> bool:
     if latest is not None and SnapshotRef.of(latest) == own.snapshot:
         return True  # even if it has expired since
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id

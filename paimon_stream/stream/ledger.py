@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Marks, Snapshot, SnapshotRef, is_ours
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Marks,
+    Snapshot,
+    SnapshotRef,
+    is_ours,
+)
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
@@ -119,7 +126,9 @@ class Evidence:
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError` that says what
     cannot be proven, and which option lets an operator decide."""
-    entry, last_entry = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
+    entry, last_entry = (
+        _own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry)
+    )
     same_table = _judge_table(evidence, (entry, last_entry), refuse)
     entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
     latest, seen = evidence.latest, evidence.seen
@@ -129,12 +138,20 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
     if later is not None:  # it was prepared after this batch had been done
-        refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
+        refuse.checkpoint_rewound(
+            f"this stream had already prepared batch {later.batch_id} for the table"
+        )
         return Fresh(seen=seen)
-    if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch.batch_id:
+    if (
+        latest
+        and (beside := history.beside)
+        and beside.commit_identifier >= evidence.batch.batch_id
+    ):
         # Its id may have been created again after it had expired, or lists are missing.
         unproven = "but the next snapshot does not show that it was built on it"
-        why = f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, {unproven}"
+        why = (
+            f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, {unproven}"
+        )
         return _judge_files(evidence, entry, refuse, why)
     if entry is not None:
         return _judge_entry(evidence, entry, last_entry, refuse)
@@ -162,7 +179,11 @@ def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
 
 def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalEntry | None:
     """The entry, unless another query wrote it under a commit user that was given to both."""
-    if entry is None or None in (entry.query_id, identity.query_id) or entry.query_id == identity.query_id:
+    if (
+        entry is None
+        or None in (entry.query_id, identity.query_id)
+        or entry.query_id == identity.query_id
+    ):
         return entry
     return None
 
@@ -192,7 +213,9 @@ def _search(evidence: Evidence) -> _History:
                 if not in_lineage(snapshots, snapshot, latest):
                     beside = snapshot  # all below has expired
                     break
-                return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
+                return _History(
+                    own=snapshot, complete=True, incarnation=incarnation, siblings=siblings
+                )
             lowest = snapshot
             marks = Marks.of(snapshot.properties)
             if incarnation is None and _same_stream(evidence.identity, snapshot.commit_user, marks):
@@ -202,7 +225,9 @@ def _search(evidence: Evidence) -> _History:
     whole = latest is None
     if latest is not None and lowest is not None and lowest.id == 1:
         whole = in_lineage(snapshots, lowest, latest) is True
-    return _History(own=None, complete=whole, incarnation=incarnation, siblings=siblings, beside=beside)
+    return _History(
+        own=None, complete=whole, incarnation=incarnation, siblings=siblings, beside=beside
+    )
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
@@ -232,14 +257,18 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
     return None if entry is None or entry.schema_digest != evidence.schema_digest else entry
 
 
-def _judge_table(evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors) -> bool:
+def _judge_table(
+    evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors
+) -> bool:
     """Is this still the table that the stream wrote to? A stream is registered in a table after it was judged there. So
     with a register of this table, entries of another one are remains: an operator has let the stream continue here."""
     registered = evidence.registered
     noted = entries if registered is None else (registered,)
     if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
         return True
-    refuse.table_replaced("the table's first schema is not the one it had when this stream last wrote here")
+    refuse.table_replaced(
+        "the table's first schema is not the one it had when this stream last wrote here"
+    )
     return False
 
 
@@ -272,17 +301,27 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
 
 
 def _judge_known(
-    evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last_entry: JournalEntry | None, refuse: ReplayErrors
+    evidence: Evidence,
+    own: Snapshot,
+    entry: JournalEntry | None,
+    last_entry: JournalEntry | None,
+    refuse: ReplayErrors,
 ) -> Verdict:
     """Our newest snapshot exists: compares its identifier with the batch. A doubtful batch that an operator lets
     continue has no dead entry, because the files that the entry names may be those of the published batch."""
     snapshots, seen = evidence.snapshots, evidence.seen
-    batch_id, marks, offsets = evidence.batch.batch_id, Marks.of(own.properties), evidence.batch.offsets_hash
+    batch_id, marks, offsets = (
+        evidence.batch.batch_id,
+        Marks.of(own.properties),
+        evidence.batch.offsets_hash,
+    )
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
     if own.commit_identifier > batch_id:
-        refuse.checkpoint_rewound(f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})")
+        refuse.checkpoint_rewound(
+            f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})"
+        )
         return Fresh(seen=seen)
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
@@ -298,7 +337,10 @@ def _judge_known(
     if _judge_created(evidence, newest, refuse):
         return Fresh(seen=seen, own=published)
     previous = None if entry is None else entry.previous
-    known = max(-1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id)
+    known = max(
+        -1 if last_entry is None else last_entry.batch_id,
+        -1 if previous is None else previous.batch_id,
+    )
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
         others = _others_above(snapshots, last_entry, known)
@@ -310,10 +352,16 @@ def _judge_known(
             held = f"but the newest snapshot of this stream is {own.id} with batch {own.commit_identifier}"
             refuse.table_rolled_back(f"batch {known} was committed, {held}")
         return Fresh(seen=seen, own=published)
-    return Fresh(seen=seen, own=published) if entry is None else Reuse(seen=seen, own=published, entry=entry)
+    return (
+        Fresh(seen=seen, own=published)
+        if entry is None
+        else Reuse(seen=seen, own=published, entry=entry)
+    )
 
 
-def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:
+def _others_above(
+    snapshots: SnapshotStore, entry: JournalEntry | None, known: int
+) -> list[Snapshot]:
     """The snapshots of other engines, ascending, if one of them may have replaced that of the known batch: the one on
     which the batch was made still stands, and none above it is missing. Otherwise none."""
     latest = snapshots.latest()
@@ -326,7 +374,9 @@ def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: i
     return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
 
 
-def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
+def _judge_previous(
+    snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors
+) -> bool:
     """A batch that is known to be committed is not in the table's lineage. Reports why, if the batch's own snapshot
     shows the reason. Returns whether it does."""
     kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
@@ -339,7 +389,9 @@ def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: R
     return True
 
 
-def _judge_entry(evidence: Evidence, entry: JournalEntry, last: JournalEntry | None, refuse: ReplayErrors) -> Verdict:
+def _judge_entry(
+    evidence: Evidence, entry: JournalEntry, last: JournalEntry | None, refuse: ReplayErrors
+) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     snapshots, latest, seen = evidence.snapshots, evidence.latest, evidence.seen
     if entry.previous is not None:
@@ -350,7 +402,9 @@ def _judge_entry(evidence: Evidence, entry: JournalEntry, last: JournalEntry | N
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
-        refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
+        refuse.table_rolled_back(
+            f"this batch was prepared on snapshot {base}, which the table no longer has"
+        )
         return Fresh(seen=seen)
     if last is not None and _judge_lost_batch(evidence, last, refuse):
         return Fresh(seen=seen)
@@ -361,7 +415,9 @@ def _judge_entry(evidence: Evidence, entry: JournalEntry, last: JournalEntry | N
     return _judge_files(evidence, entry, refuse, why)
 
 
-def _judge_files(evidence: Evidence, entry: JournalEntry | None, refuse: ReplayErrors, why: str) -> Verdict:
+def _judge_files(
+    evidence: Evidence, entry: JournalEntry | None, refuse: ReplayErrors, why: str
+) -> Verdict:
     """The snapshots do not show whether the batch was published (`why`). A live file of an attempt is a proof."""
     latest, seen = evidence.latest, evidence.seen
     if latest is not None and entry is not None and evidence.files_live(latest, entry):
@@ -382,7 +438,9 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
     if others and not replaced:
         refuse.journalled_lost(last_entry, others)
     elif replaced or whole:
-        refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and its snapshot is gone")
+        refuse.table_rolled_back(
+            f"batch {last_entry.batch_id} was committed, and its snapshot is gone"
+        )
     elif None in (replaced, whole):
         refuse.maybe_rolled_back(last_entry.batch_id)
     else:
@@ -395,13 +453,19 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
     a run on a copy of the checkpoint, unless the snapshot is not five minutes younger than the batch: clocks differ.
     Returns whether an operator let the batch continue all the same."""
     done, created = evidence.batch.previous_done_millis, evidence.schema_created_millis
-    if done is None or done >= created or (own is not None and own.time_millis < done + _CLOCKS_DIFFER_MILLIS):
+    if (
+        done is None
+        or done >= created
+        or (own is not None and own.time_millis < done + _CLOCKS_DIFFER_MILLIS)
+    ):
         return False
     refuse.table_replaced("the table was created after this stream had finished its previous batch")
     return True
 
 
-def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool) -> None:
+def _judge_unknown(
+    evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool
+) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed? `noted` says that
     this table's journal has an earlier batch."""
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
@@ -415,4 +479,6 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors, 
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:
-        refuse.history_unknown("no snapshot of this stream or journal of this batch is left, and older ones expired")
+        refuse.history_unknown(
+            "no snapshot of this stream or journal of this batch is left, and older ones expired"
+        )

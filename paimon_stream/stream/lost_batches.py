@@ -55,7 +55,9 @@ def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterato
                 raise why_not
 
 
-def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> PaimonStreamError | None:
+def _why_not(
+    storage: Storage, user: str, entry: JournalEntry, digest: str
+) -> PaimonStreamError | None:
     if entry.schema_digest != digest:
         text = (
             f"batch {entry.batch_id} of user {user!r} was prepared for another table that was at this location. "
@@ -69,12 +71,26 @@ def _why_not(storage: Storage, user: str, entry: JournalEntry, digest: str) -> P
 
 def _of_entry(user: str, one: JournalEntry) -> LostBatch:
     stream = WriterIdentity(
-        user=user, query_id=one.query_id, run_id=None, checkpoint=one.checkpoint, query_name=one.query_name, token=""
+        user=user,
+        query_id=one.query_id,
+        run_id=None,
+        checkpoint=one.checkpoint,
+        query_name=one.query_name,
+        token="",
     )
     summary = BatchSummary.of_messages(one.messages, millis=None, reused=True).properties()
-    marks, batch, uuid = stream.properties(one.batch_id, one.offsets_hash), one.batch_id, one.stage_uuids[0]
+    marks, batch, uuid = (
+        stream.properties(one.batch_id, one.offsets_hash),
+        one.batch_id,
+        one.stage_uuids[0],
+    )
     return LostBatch(
-        user=user, batch=batch, base=one.base, messages=one.messages, properties=summary | marks, uuid=uuid
+        user=user,
+        batch=batch,
+        base=one.base,
+        messages=one.messages,
+        properties=summary | marks,
+        uuid=uuid,
     )
 
 

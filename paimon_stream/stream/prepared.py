@@ -36,7 +36,9 @@ class Note:
             began, self.may_be_there = self.clock.monotonic(), True
             try:
                 self.journal.write(self.entry)
-            except NoSpace:  # it proves that nothing was recorded, and each restart would leave more files
+            except (
+                NoSpace
+            ):  # it proves that nothing was recorded, and each restart would leave more files
                 self.may_be_there = False
                 raise
             finally:
@@ -68,7 +70,11 @@ def journal_entry(
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
     reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
-    base = verdict.entry.base if isinstance(verdict, Reuse) and table.schema.primary_keys else verdict.seen
+    base = (
+        verdict.entry.base
+        if isinstance(verdict, Reuse) and table.schema.primary_keys
+        else verdict.seen
+    )
     newest = verdict.newest if isinstance(verdict, Fresh) else verdict.seen
     return JournalEntry(
         batch_id=batch.batch_id,

@@ -14,11 +14,23 @@ from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, MARK_PREFIX, Snapshot, SnapshotRef, is_ours
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    MARK_PREFIX,
+    Snapshot,
+    SnapshotRef,
+    is_ours,
+)
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.stream.lost_batches import LIST_PREFIX, LostBatch, journalled, listed_batch, not_to_be_repeated
+from paimon_stream.stream.lost_batches import (
+    LIST_PREFIX,
+    LostBatch,
+    journalled,
+    listed_batch,
+    not_to_be_repeated,
+)
 from paimon_stream.table.lineage import published_after, rolled_back
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -78,15 +90,27 @@ class _Recommit:
     def run(self, lost: LostBatch, dry_run: bool) -> RecommitReport:
         collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
         if collected.append.takes_away or collected.compact or not collected.append:
-            raise not_to_be_repeated(self._storage, lost.user, lost.batch, "it replaced or compacted files")
-        where, files = self._storage.location, [file for one in lost.messages for file in one.new_files]
+            raise not_to_be_repeated(
+                self._storage, lost.user, lost.batch, "it replaced or compacted files"
+            )
+        where, files = (
+            self._storage.location,
+            [file for one in lost.messages for file in one.new_files],
+        )
         rows = sum(file.row_count for file in files)
         report = RecommitReport(
-            location=where, user=lost.user, batch=lost.batch, files=len(files), rows=rows, dry_run=dry_run
+            location=where,
+            user=lost.user,
+            batch=lost.batch,
+            files=len(files),
+            rows=rows,
+            dry_run=dry_run,
         )
         found = self._found(lost)
         if found is not None or self._is_live(lost):
-            return dataclasses.replace(report, snapshot=None if found is None else found.id, found=True)
+            return dataclasses.replace(
+                report, snapshot=None if found is None else found.id, found=True
+            )
         there = self._judge(lost)
         self._check_files(lost, collected.append)
         report = dataclasses.replace(report, replaced=int(there.id), by=there.commit_user)
@@ -101,7 +125,9 @@ class _Recommit:
         return dataclasses.replace(report, snapshot=outcome.snapshot.id)
 
     # -- which batch ------------------------------------------------------------------------------
-    def chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
+    def chosen(
+        self, user: str | None, batch: int | None, place: int | None, nonce: str | None
+    ) -> LostBatch:
         entries = list(journalled(self._storage, user, batch))
         missing = [one for one in entries if self._is_missing(one)]
         if user is None and len({one.user for one in missing}) > 1:
@@ -128,7 +154,10 @@ class _Recommit:
         for one in published_after(self._snapshots, lost.base, self._latest).snapshots:
             if (one.commit_user, one.commit_identifier) != (lost.user, lost.batch):
                 continue
-            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (one.nonce, one.properties.get(_NONCE)):
+            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
+                one.nonce,
+                one.properties.get(_NONCE),
+            ):
                 return one
         return None
 
@@ -154,9 +183,13 @@ class _Recommit:
         base, latest = lost.base, self._latest
         stands = base is None or self._snapshots.find(base.id)
         if latest is None or (base is not None and latest.id < base.id):
-            raise self._rolled_back(lost, "the table has no snapshot as new as the one on which it was made")
+            raise self._rolled_back(
+                lost, "the table has no snapshot as new as the one on which it was made"
+            )
         if isinstance(stands, Snapshot) and base is not None and stands.nonce != base.nonce:
-            raise self._rolled_back(lost, f"snapshot {base.id}, on which it was made, is another one now")
+            raise self._rolled_back(
+                lost, f"snapshot {base.id}, on which it was made, is another one now"
+            )
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
             raise errors.HistoryUnknown(
@@ -166,12 +199,17 @@ class _Recommit:
                 **self._facts(lost),
             )
         for one in window.snapshots:
-            if one.commit_user == lost.user and lost.batch < one.commit_identifier < BATCH_IDENTIFIER:
+            if (
+                one.commit_user == lost.user
+                and lost.batch < one.commit_identifier < BATCH_IDENTIFIER
+            ):
                 raise self._went_on(lost, one)
         place = lost.place or self._place(lost, window.snapshots)
         there = next((one for one in window.snapshots if one.id == place), None)
         if there is None or is_ours(there):
-            raise self._rolled_back(lost, "no snapshot of another engine stands in place of its own")
+            raise self._rolled_back(
+                lost, "no snapshot of another engine stands in place of its own"
+            )
         if any(lost.uuid in nonce for nonce in rolled_back(self._storage)):
             raise self._rolled_back(lost, "a rollback has removed its snapshot")
         lists = self._storage.list_files("manifest", f"{LIST_PREFIX}{lost.uuid}-")

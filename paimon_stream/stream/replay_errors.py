@@ -31,7 +31,9 @@ class ReplayErrors(Refusals):
     def checkpoint_rewound(self, cause: str) -> None:
         """The table is ahead of the checkpoint."""
         why = f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it"
-        cure = "Restore the newest checkpoint; or, if the rows may be written again, let it continue"
+        cure = (
+            "Restore the newest checkpoint; or, if the rows may be written again, let it continue"
+        )
         self.decide(ON_CHECKPOINT_RESET, errors.CheckpointRewound, why, cure)
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
@@ -55,8 +57,12 @@ class ReplayErrors(Refusals):
 
     def table_replaced(self, cause: str) -> None:
         """The table is not the one the stream wrote to."""
-        why = f"{cause}: it was dropped and created again, and rows of earlier batches are not in it"
-        cure = "Start a new checkpoint to write everything again; or let it continue with this batch"
+        why = (
+            f"{cause}: it was dropped and created again, and rows of earlier batches are not in it"
+        )
+        cure = (
+            "Start a new checkpoint to write everything again; or let it continue with this batch"
+        )
         self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def maybe_rolled_back(self, batch_id: int) -> None:
@@ -70,7 +76,9 @@ class ReplayErrors(Refusals):
             "Then let it continue with this batch",
         )
 
-    def commit_lost(self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True) -> None:
+    def commit_lost(
+        self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
+    ) -> None:
         """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the lineage, it
         may have been created there after ours had expired."""
         if not proven:

@@ -40,10 +40,16 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     if table.options.value(opt.WRITE_ONLY) or table.is_postponed:
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        cure = f"Set {opt.STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
+        cure = (
+            f"Set {opt.STREAM_COMPACT.key} to auto, or set"
+            if in_stream and refusal(table) is None
+            else "Set"
+        )
         cure = f"{cure} 'write-only' to 'true' on the table and let a job compact it, or remove {option!r}."
         text = f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure}"
-        raise UnsupportedFeature(text, option=option, value=value).of_table(table.location, subject=True)
+        raise UnsupportedFeature(text, option=option, value=value).of_table(
+            table.location, subject=True
+        )
 
 
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
@@ -52,7 +58,11 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    waiting = [(opt.BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")] if table.is_postponed else []
+    waiting = (
+        [(opt.BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")]
+        if table.is_postponed
+        else []
+    )
     for option, value, why in (*waiting, *_left_to_compaction(table, spec, in_stream)):
         text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
         _LOG.warning(text, table.location, option, value, why)
@@ -66,7 +76,9 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
         _LOG.warning(text, table.location, ", ".join(columns))
 
 
-def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
+def _left_to_compaction(
+    table: Table, spec: MergeSpec, in_stream: bool
+) -> Iterator[tuple[str, str, str]]:
     """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
     if in_stream and compacts(table):
         return
@@ -91,7 +103,13 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "
             "table, start with a new checkpoint."
         )
-        _LOG.warning(text, table.location, identity.checkpoint or f"of commit user {identity.user!r}", batch, batch - 1)
+        _LOG.warning(
+            text,
+            table.location,
+            identity.checkpoint or f"of commit user {identity.user!r}",
+            batch,
+            batch - 1,
+        )
 
 
 def warn_of_work_left(table: Table) -> None:
@@ -103,7 +121,9 @@ def warn_of_work_left(table: Table) -> None:
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)
     left = [f"{one.key} = {options[one.key]} ({_LEFT_TO_OTHERS[one]})" for one in asked]
     if left:
-        text = "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
+        text = (
+            "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
+        )
         _LOG.warning(text, table.location, "; ".join(left))
     secrets = [key for key in table.schema.options if opt.is_secret(key)]
     if secrets:

@@ -14,7 +14,14 @@ from paimon_stream.commit.lost import guard_stream
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
-from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, Nothing, Published, Superseded
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Judged,
+    Nothing,
+    Published,
+    Superseded,
+)
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import compacts
@@ -25,13 +32,44 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import HeldOutputs, Storage
 from paimon_stream.storage.store_client import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.claims import BatchSummary, Claims, RunFence, WriterIdentity, previous_commit
-from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import Memory, gather, journal_since, judge, judge_next, require_absent, superseded
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, with_rows
+from paimon_stream.stream.claims import (
+    BatchSummary,
+    Claims,
+    RunFence,
+    WriterIdentity,
+    previous_commit,
+)
+from paimon_stream.stream.dead_attempts import (
+    live_files_of,
+    remove_dead_attempts,
+    snapshots_of_batch,
+)
+from paimon_stream.stream.evidence import (
+    Memory,
+    gather,
+    journal_since,
+    judge,
+    judge_next,
+    require_absent,
+    superseded,
+)
+from paimon_stream.stream.ledger import (
+    AlreadyCommitted,
+    Batch,
+    Evidence,
+    Fresh,
+    Reuse,
+    Verdict,
+    with_rows,
+)
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.stream.writable import check_writable, warn_of_earlier_batches, warn_of_merging, warn_of_work_left
+from paimon_stream.stream.writable import (
+    check_writable,
+    warn_of_earlier_batches,
+    warn_of_merging,
+    warn_of_work_left,
+)
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -79,7 +117,9 @@ class StreamWriter:
         self._follows = True  # whether an earlier run may be at the batches of this one
         self._digest = ""
         self._numbering: Numbering | None = None
-        self._judged: Judged | None = None  # what was seen when the batch was judged, to commit on it
+        self._judged: Judged | None = (
+            None  # what was seen when the batch was judged, to commit on it
+        )
         self._meter = Meter(storage)
         self._held: HeldOutputs | None = None  # files of the batch that are not sent yet
         self.newest: Snapshot | None = None
@@ -115,14 +155,21 @@ class StreamWriter:
         """Judges a later batch of the run. In one trip, unless somebody else has written meanwhile."""
         since = self._runtime.clock.now_millis()
         newest = partial(self._schemas.newest, self.table.schema)
-        looks: list[Request] = [newest, self._schemas.first_digest, self._snapshots.latest, self._claims.holds]
+        looks: list[Request] = [
+            newest,
+            self._schemas.first_digest,
+            self._snapshots.latest,
+            self._claims.holds,
+        ]
         schema, digest, latest, claimed = self._storage.together(looks)
         if schema != self.table.schema:
             self._take(table_of(self._storage, schema, self._overrides), digest)
         refuse = self._refusals(batch)
         if digest != self._digest:
             refuse.table_replaced("the table's first schema changed while the stream was running")
-            self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
+            self._memory = self._table = (
+                None  # an operator lets it continue, as a new stream of that table
+            )
             self._refresh()
             return self._judge_first(batch, refuse)
         fresh = judge_next(self._snapshots, memory, refuse, latest=latest, follows=self._follows)
@@ -153,7 +200,11 @@ class StreamWriter:
         verdict = self._judge_from_storage(batch, evidence, refuse)
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
-            looks.append(partial(guard_stream, self.table, self._snapshots, verdict.seen.id, self._runtime.clock))
+            looks.append(
+                partial(
+                    guard_stream, self.table, self._snapshots, verdict.seen.id, self._runtime.clock
+                )
+            )
         # What a later run has left since the evidence was gathered may have expired before it was judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
@@ -169,13 +220,17 @@ class StreamWriter:
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, verdict)
         warn_of_work_left(self.table)
-        self._judged = Judged(latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis)
+        self._judged = Judged(
+            latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis
+        )
         return verdict
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
         require_absent(self._snapshots, self._identity, refuse)
-        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset())
+        evidence = gather(
+            self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset()
+        )
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
             self._journal.clear()
@@ -189,7 +244,9 @@ class StreamWriter:
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
         return bool(accepted) and self._claims.holds()
 
-    def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+    def _judge_from_storage(
+        self, batch: Batch, evidence: Evidence, refuse: ReplayErrors
+    ) -> Verdict:
         verdict = judge(self.table, evidence, refuse, self._runtime, overwrites=self._overwrites)
         if isinstance(verdict, Fresh) and verdict.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
@@ -213,7 +270,9 @@ class StreamWriter:
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
         where, user = self._storage.location, self._identity.user
-        return ReplayErrors(location=where, user=user, batch_id=batch.batch_id, options=self.table.options)
+        return ReplayErrors(
+            location=where, user=user, batch_id=batch.batch_id, options=self.table.options
+        )
 
     # -- the schema -------------------------------------------------------------------------------
     def evolve(self, merge: Merge) -> Table:
@@ -282,11 +341,22 @@ class StreamWriter:
         self._ask(before_commit, verdict, messages, batch.batch_id)
         phases, reused = phases or {}, isinstance(verdict, Reuse)
         entry = journal_entry(
-            batch, verdict, messages, self._identity, self.table, self._digest, self._overwrites, self._runtime
+            batch,
+            verdict,
+            messages,
+            self._identity,
+            self.table,
+            self._digest,
+            self._overwrites,
+            self._runtime,
         )
         if self._numbering and self._numbering.base != verdict.seen:
-            entry = replace(entry, offsets_hash=None)  # its rows are numbered on another snapshot: no run may use it
-        note = Note(self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry))
+            entry = replace(
+                entry, offsets_hash=None
+            )  # its rows are numbered on another snapshot: no run may use it
+        note = Note(
+            self._journal, entry, self._observer, self._runtime.clock, wanted=self._journals(entry)
+        )
         summary = BatchSummary.of_messages(messages, millis=phases.get("write"), reused=reused)
         fence = RunFence(
             claims=self._claims,
@@ -298,7 +368,10 @@ class StreamWriter:
         outcome = self._publish(batch, verdict, note, summary, fence)
         self.changes = None
         if isinstance(outcome, Published):
-            self.changes, self._marks = outcome.changes, self._identity.properties(batch.batch_id, batch.offsets_hash)
+            self.changes, self._marks = (
+                outcome.changes,
+                self._identity.properties(batch.batch_id, batch.offsets_hash),
+            )
         removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
         report = CommitReport.of(
             location=self._storage.location,
@@ -323,9 +396,13 @@ class StreamWriter:
             self._marks = self._identity.properties(batch.batch_id, batch.offsets_hash)
             if dead := verdict.dead:
                 some, complete = snapshots_of_batch(self._snapshots, dead, verdict.snapshot)
-                removed_files = remove_dead_attempts(self.table, dead, some, self._runtime, complete=complete)
+                removed_files = remove_dead_attempts(
+                    self.table, dead, some, self._runtime, complete=complete
+                )
         expired = verdict.snapshot is None and not self._knows_later
-        self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired)
+        self._memory = Memory(
+            batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired
+        )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport(
             location=self._storage.location,
@@ -346,7 +423,9 @@ class StreamWriter:
         """Whether this run has published or found a batch, so that a compaction can be published behind it."""
         return self._memory is not None and self._memory.own is not None and bool(self._marks)
 
-    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+    def watch(
+        self, base: Base | None, partitions: Collection[bytes], below: int | None
+    ) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
         return self._committer.watch(base, partitions, below)
@@ -377,7 +456,11 @@ class StreamWriter:
         return outcome
 
     def _ask(
-        self, before: BeforeCommit | None, verdict: Fresh | Reuse, messages: tuple[CommitMessage, ...], batch_id: int
+        self,
+        before: BeforeCommit | None,
+        verdict: Fresh | Reuse,
+        messages: tuple[CommitMessage, ...],
+        batch_id: int,
     ) -> None:
         if before is None or not (messages or self._overwrites):
             return
@@ -391,7 +474,9 @@ class StreamWriter:
                 self.discard(messages)
                 left = "its files were removed"
             cure = f"Nothing was published, and {left}. The batch comes again when the query is restarted."
-            text = f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. {cure}"
+            text = (
+                f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. {cure}"
+            )
             raise errors.CommitVetoed(text, table=self._storage.location, batch=batch_id) from veto
 
     def _journals(self, entry: JournalEntry) -> bool:
@@ -399,7 +484,12 @@ class StreamWriter:
         return bool(entry.messages or self._overwrites) and self.table.options.value(JOURNAL)
 
     def _publish(
-        self, batch: Batch, verdict: Fresh | Reuse, note: Note, summary: BatchSummary, fence: RunFence
+        self,
+        batch: Batch,
+        verdict: Fresh | Reuse,
+        note: Note,
+        summary: BatchSummary,
+        fence: RunFence,
     ) -> Published | Nothing:
         entry, numbering = note.entry, self._numbering
         if isinstance(verdict, Reuse) and self.table.schema.primary_keys:
@@ -428,8 +518,12 @@ class StreamWriter:
             is_newest=self._claims.holds,
         )
         if self._overwrites:
-            planned = plan_overwrite(self.table, ManifestStore(self._storage), entry.messages, partition={})
-            request = replace(request, messages=planned.messages, source=planned.source, kind=CommitKind.OVERWRITE)
+            planned = plan_overwrite(
+                self.table, ManifestStore(self._storage), entry.messages, partition={}
+            )
+            request = replace(
+                request, messages=planned.messages, source=planned.source, kind=CommitKind.OVERWRITE
+            )
             request = replace(request, renumber=False, force_snapshot=planned.always)
         assert self._committer is not None
         try:
@@ -438,14 +532,18 @@ class StreamWriter:
             raise  # it may be published, so no file may be removed
         except (errors.CommitConflict, errors.PaimonStreamError) as failed:
             # After CommitLost the files still fit, and the entry shows what was lost.
-            conflict = isinstance(failed, errors.CommitConflict) and not isinstance(failed, errors.CommitLost)
+            conflict = isinstance(failed, errors.CommitConflict) and not isinstance(
+                failed, errors.CommitLost
+            )
             self._give_up(verdict, entry, journalled=note.may_be_there, conflict=conflict)
             raise
         if isinstance(outcome, Superseded):
             raise superseded(outcome.snapshot, self._identity, self._refusals(batch))
         return outcome
 
-    def _give_up(self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool) -> None:
+    def _give_up(
+        self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool
+    ) -> None:
         """After a definite failure, keeps the files that a restart can use and removes the others. After a conflict
         these files will never fit, and without a journal nobody would find them. Files that an earlier run prepared
         stay, because that run may still be alive."""
@@ -456,7 +554,14 @@ class StreamWriter:
         self.discard(entry.messages)
 
     # -- afterwards -------------------------------------------------------------------------------
-    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
+    def _settle(
+        self,
+        verdict: Fresh | Reuse,
+        entry: JournalEntry,
+        outcome: Published | Nothing,
+        *,
+        whole: bool,
+    ) -> int:
         """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its judgement
         were seen (`whole`). Returns the number of removed files."""
         removed_files = 0
@@ -465,11 +570,15 @@ class StreamWriter:
             self.newest = outcome.newest
             seen = SnapshotRef.of(self.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
-            self._follows = False  # an earlier run that is still alive sees this snapshot, and stops
+            self._follows = (
+                False  # an earlier run that is still alive sees this snapshot, and stops
+            )
             if whole and len(entry.stage_uuids) > 1:
                 of_batch = (outcome.snapshot, outcome.newest)
                 complete = outcome.compact_failed is None
-                removed_files = remove_dead_attempts(self.table, entry, of_batch, self._runtime, complete=complete)
+                removed_files = remove_dead_attempts(
+                    self.table, entry, of_batch, self._runtime, complete=complete
+                )
         elif verdict.dead is not None or self._journals(entry):
             self._journal.remove(entry.batch_id)
         if self._memory is None and not self.table.options.value(JOURNAL):

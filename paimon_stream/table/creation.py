@@ -40,8 +40,13 @@ def first_schema(
     _check_keys(primary, types, "primary key")
     if primary and not set(primary) - set(partition):
         why = "has only partition keys, so each partition could have one row only. Add a column to the primary key."
-        raise IncompatibleSchema(f"The primary key ({', '.join(primary)}) {why}", columns=tuple(primary))
-    not_null = (replace(one, type=one.type.with_nullable(False)) if one.name in primary else one for one in fields)
+        raise IncompatibleSchema(
+            f"The primary key ({', '.join(primary)}) {why}", columns=tuple(primary)
+        )
+    not_null = (
+        replace(one, type=one.type.with_nullable(False)) if one.name in primary else one
+        for one in fields
+    )
     numbered, highest = reassign_ids(tuple(not_null))
     schema = TableSchema(
         id=0,
@@ -61,7 +66,11 @@ def first_schema(
 
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     """Raises `InvalidOption` if the options of buckets do not fit the columns or each other (format.md §6.2, §6.3)."""
-    bucket, primary, is_set = options.value(opt.BUCKET), schema.primary_keys, options.is_set(opt.BUCKET_KEY)
+    bucket, primary, is_set = (
+        options.value(opt.BUCKET),
+        schema.primary_keys,
+        options.is_set(opt.BUCKET_KEY),
+    )
     keys = schema.bucket_keys if is_set else schema.trimmed_primary_keys
     outside = next((key for key in schema.partition_keys if key not in primary), None)
     risk = "so a key could have a row in each partition. Add it to the primary key, or do not partition by it"
@@ -71,12 +80,17 @@ def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     for wrong, why in (
         (bucket > _MOST_BUCKETS, f"that is more than {_MOST_BUCKETS:,}. Set it {wanted}"),
         (bucket < POSTPONE_BUCKET or bucket == 0, f"it must be -1, or at least 1. Set it {wanted}"),
-        (bucket == POSTPONE_BUCKET and not primary, "that needs a primary key. Set it to -1, or to 1 or more"),
+        (
+            bucket == POSTPONE_BUCKET and not primary,
+            "that needs a primary key. Set it to -1, or to 1 or more",
+        ),
         (bucket >= 1 and not keys, without),
         (bucket >= 1 and primary and outside is not None, lacks),
     ):
         if wrong:
-            raise InvalidOption(f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket)
+            raise InvalidOption(
+                f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket
+            )
     if bucket == -1 and is_set:
         text = f"Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' {wanted}, or leave 'bucket-key' out."
         raise InvalidOption(text, option="bucket-key")
@@ -88,19 +102,29 @@ def check_buckets(schema: TableSchema, options: opt.Options) -> None:
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
     problem = None
     if key not in schema.field_names:
-        hint = ". Names in it are separated by a comma alone, without blanks" if key != key.strip() else ""
+        hint = (
+            ". Names in it are separated by a comma alone, without blanks"
+            if key != key.strip()
+            else ""
+        )
         problem = f"which is not a column. Columns are {', '.join(schema.field_names)}{hint}"
     elif key in schema.partition_keys:
         problem = "which is a partition key, and a partition has only one value of it. Leave it out"
     elif schema.primary_keys and key not in schema.primary_keys:
         problem = "which is not part of the primary key. Name columns of the primary key only"
     elif schema.field(key).type.is_nested:
-        problem = f"which is {schema.field(key).type}; rows cannot be bucketed by it. Name another column"
+        problem = (
+            f"which is {schema.field(key).type}; rows cannot be bucketed by it. Name another column"
+        )
     if problem:
-        raise InvalidOption(f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key)
+        raise InvalidOption(
+            f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key
+        )
 
 
-def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[str], bucket: int) -> None:
+def _check_function(
+    schema: TableSchema, options: opt.Options, keys: Sequence[str], bucket: int
+) -> None:
     function = options.value(opt.BUCKET_FUNCTION)
     if bucket < 1 or function == "default":
         return
@@ -119,10 +143,18 @@ def _check_function(schema: TableSchema, options: opt.Options, keys: Sequence[st
 
 
 _WITH_BLANKS: Final = {
-    "partition.default-name", "partition.timestamp-pattern", "partition.timestamp-formatter", "commit.user-prefix",
-    "data-file.prefix", "changelog-file.prefix", "data-file.path-directory", "bucket-key", "sequence.field",
-    "rowkind.field", "record-level.time-field",
-}  # fmt: skip
+    "partition.default-name",
+    "partition.timestamp-pattern",
+    "partition.timestamp-formatter",
+    "commit.user-prefix",
+    "data-file.prefix",
+    "changelog-file.prefix",
+    "data-file.path-directory",
+    "bucket-key",
+    "sequence.field",
+    "rowkind.field",
+    "record-level.time-field",
+}
 """Options whose values are names, or parts of names."""
 
 
@@ -139,14 +171,20 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
         plain = (name in declared and name not in _WITH_BLANKS) or name.endswith(".stats-mode")
         stored[name] = text.strip() if plain else text
     if opt.EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
-        stored[opt.EXTERNAL_PATHS.key] = re.sub(r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip())
+        stored[opt.EXTERNAL_PATHS.key] = re.sub(
+            r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip()
+        )
     return stored
 
 
-def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: str) -> tuple[str, ...]:
+def _keys(
+    given: Sequence[str], options: dict[str, str], option: str, argument: str
+) -> tuple[str, ...]:
     """The keys given as an argument or as the option. The option is removed from `options`."""
     if isinstance(given, str):
-        raise IncompatibleSchema(f"{argument} is the text {given!r}. Give a list of names: [{given!r}].")
+        raise IncompatibleSchema(
+            f"{argument} is the text {given!r}. Give a list of names: [{given!r}]."
+        )
     if not isinstance(given, Sequence):
         raise IncompatibleSchema(f"{argument} is {given!r}. Give a list of names, or leave it out.")
     text = options.pop(option, None)
@@ -166,14 +204,18 @@ def _check_columns(fields: Sequence[DataField]) -> None:
         raise IncompatibleSchema(text, columns=tuple(twice))
     for one in fields:
         if why := why_no_name(one.name):
-            raise IncompatibleSchema(f"Column {one.name!r} {why}. Rename the column.", column=one.name)
+            raise IncompatibleSchema(
+                f"Column {one.name!r} {why}. Rename the column.", column=one.name
+            )
 
 
 def check_types(fields: Sequence[DataField]) -> None:
     """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the table."""
     for one in fields:
         if why := _why_no_type(one.type):
-            raise IncompatibleSchema(f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name)
+            raise IncompatibleSchema(
+                f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name
+            )
 
 
 def _why_no_type(type_: DataType) -> str | None:
@@ -195,7 +237,11 @@ def why_no_name(name: str) -> str | None:
     """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
-    return "has a name that is Paimon's own" if name in _RESERVED_NAMES or name.startswith("_KEY_") else None
+    return (
+        "has a name that is Paimon's own"
+        if name in _RESERVED_NAMES or name.startswith("_KEY_")
+        else None
+    )
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:

@@ -18,10 +18,14 @@ NO_HASHES: Final = np.zeros(0, np.int32)
 
 def index_file(name: str, content: bytes) -> IndexFileMeta:
     """The entry of an index file with this content: hashes, four bytes each."""
-    return IndexFileMeta(index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4)
+    return IndexFileMeta(
+        index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4
+    )
 
 
-def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
+def read_index_file(
+    storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta
+) -> bytes:
     """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
     has another size than its entry says, and `StorageError`."""
     path = layout.index_file(partition, bucket, file)

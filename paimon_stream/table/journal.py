@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from paimon_stream.errors import FormatError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.json_text import decode_checksummed, encode_checksummed, integer, optional_text, understanding
+from paimon_stream.format.json_text import (
+    decode_checksummed,
+    encode_checksummed,
+    integer,
+    optional_text,
+    understanding,
+)
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef, json_key
 from paimon_stream.storage.base import Storage, read_if_there
@@ -63,7 +69,9 @@ class PreviousBatch:
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("batch_id", "schema_id", "total_buckets", "prepared_millis"), integer),
-    **dict.fromkeys(("query_id", "run_id", "checkpoint", "query_name", "offsets_hash"), optional_text),
+    **dict.fromkeys(
+        ("query_id", "run_id", "checkpoint", "query_name", "offsets_hash"), optional_text
+    ),
     "schema_digest": str,
 }
 # Attribute, JSON key, and what reads the value.
@@ -90,7 +98,9 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
 def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
     """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
     body = decode_checksummed(_KIND, data, path)
-    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
+    with understanding(
+        path, len(data), "a journal that is understood, although it is whole", _CURE
+    ):
         version = integer(body["messageVersion"])
         texts = (base64.b64decode(text, validate=True) for text in body["messages"])
         messages = tuple([CommitMessage.deserialize(data, version) for data in texts])
@@ -105,7 +115,9 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             base=None if body["base"] is None else _ref(body["base"]),
             newest=None if body.get("newest") is None else _ref(body["newest"]),
             previous=previous
-            and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
+            and PreviousBatch(
+                batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])
+            ),
             overwrites=bool(body.get("overwrites", False)),
         )
 
@@ -138,7 +150,10 @@ class Journal:
         """Writes the entry atomically, and replaces that of an earlier attempt."""
         self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         if self._kept is not None:
-            self._kept = (*(batch for batch in self._kept if batch != entry.batch_id), entry.batch_id)
+            self._kept = (
+                *(batch for batch in self._kept if batch != entry.batch_id),
+                entry.batch_id,
+            )
 
     def trim(self, batch_id: int) -> None:
         """Removes the entries of batches before this one, except the last of them. Raises `StorageError`. Entries of

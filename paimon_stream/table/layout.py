@@ -68,7 +68,11 @@ class ExternalPaths:
 
 def external_roots(options: opt.Options) -> list[str]:
     """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises `InvalidOption`."""
-    return [_as_java_prints(one.strip()) for one in options.value(opt.EXTERNAL_PATHS).split(",") if one.strip()]
+    return [
+        _as_java_prints(one.strip())
+        for one in options.value(opt.EXTERNAL_PATHS).split(",")
+        if one.strip()
+    ]
 
 
 def _as_java_prints(path: str) -> str:
@@ -129,7 +133,12 @@ def id_in_name(name: str, prefix: str) -> int | None:
     """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1), and for a
     number of more than 64 bits."""
     digits = name[len(prefix) :]
-    if not (name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < _MOST_DIGITS):
+    if not (
+        name.startswith(prefix)
+        and digits.isascii()
+        and digits.isdigit()
+        and len(digits) < _MOST_DIGITS
+    ):
         return None
     found = int(digits)
     return found if found < 2**63 else None
@@ -221,12 +230,18 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
         `FormatError` for bytes that are not such a row."""
         keys, values = self.partition_keys, self.partition_values(partition)
-        return names.partition_path(keys, self.partition_types, values, self.default_name, self.legacy_name)
+        return names.partition_path(
+            keys, self.partition_types, values, self.default_name, self.legacy_name
+        )
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The external roots for new files, as the table's storage shows them."""
-        return () if self.external is None else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
+        return (
+            ()
+            if self.external is None
+            else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
+        )
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
         """The folder of a bucket of a partition, as the table's storage shows it, or, with a file's `_EXTERNAL_PATH`,
@@ -235,8 +250,12 @@ class Layout:
         for part in folder.split("/") if folder else ():
             names.checked_name(part, folder, "The partition of an entry")
         if not names.is_bucket(bucket):
-            raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
-        name = "bucket-postpone" if bucket == names.POSTPONE_BUCKET else f"bucket-{bucket}"  # format.md §1.1
+            raise CorruptMetadata(
+                f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket
+            )
+        name = (
+            "bucket-postpone" if bucket == names.POSTPONE_BUCKET else f"bucket-{bucket}"
+        )  # format.md §1.1
         folder = "/".join(part for part in (self.directory, folder, name) if part)
         return folder if external is None else self._outside(folder, external)
 
@@ -245,10 +264,15 @@ class Layout:
         placed = found and _ENTROPY.fullmatch(f"/{entropy}")
         if self.external is None or not placed or not self.external.holds(root):
             why = f"data-file.external-paths is not set or never named it, or this is in no {folder}. Reads refuse it"
-            raise CorruptMetadata(f"A data file lies outside the table, at {names.shown_name(path)}: {why}.", path=path)
+            raise CorruptMetadata(
+                f"A data file lies outside the table, at {names.shown_name(path)}: {why}.",
+                path=path,
+            )
         return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")
 
-    def data_file(self, partition: bytes, bucket: int, name: str, external: str | None = None) -> str:
+    def data_file(
+        self, partition: bytes, bucket: int, name: str, external: str | None = None
+    ) -> str:
         """The path of a data file, or of a file that lies beside it, as the table's storage shows it. `external` is the
         data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table cannot have."""
         return self.in_folder(self.bucket_folder(partition, bucket, external), name)
@@ -259,7 +283,9 @@ class Layout:
 
     def file_of(self, entry: ManifestEntry) -> str:
         """The path of the data file of a manifest entry. Raises what `data_file` raises."""
-        return self.data_file(entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path)
+        return self.data_file(
+            entry.partition, entry.bucket, entry.file.file_name, entry.file.external_path
+        )
 
     def in_folder(self, folder: str, name: str) -> str:
         """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for an impossible name."""

@@ -72,10 +72,18 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
 
 
 def has_file(
-    manifests: ManifestStore, metas: Collection[ManifestFileMeta], known: Collection[str], file: FileIdentity
+    manifests: ManifestStore,
+    metas: Collection[ManifestFileMeta],
+    known: Collection[str],
+    file: FileIdentity,
 ) -> bool:
     """Whether a manifest that is not `known` has an entry of this file. Raises `CorruptMetadata`."""
-    return any(one.identity == file for meta in metas if meta.file_name not in known for one in manifests.read(meta))
+    return any(
+        one.identity == file
+        for meta in metas
+        if meta.file_name not in known
+        for one in manifests.read(meta)
+    )
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
@@ -91,7 +99,12 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
     added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
     if added is None:
         ours = {entry.identity for entry in entries}
-        kinds = [(one.identity, one.kind) for meta in base for one in manifests.read(meta) if one.identity in ours]
+        kinds = [
+            (one.identity, one.kind)
+            for meta in base
+            for one in manifests.read(meta)
+            if one.identity in ours
+        ]
         deleted = {identity for identity, kind in kinds if kind is FileKind.DELETE}
         return all(identity in deleted for identity, _ in kinds) and _counts_on(following, snapshot)
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
@@ -100,7 +113,9 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
 
 def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
     """Whether the next snapshot was built on as many rows as this one has."""
-    return following.total_record_count - following.delta_record_count == snapshot.total_record_count
+    return (
+        following.total_record_count - following.delta_record_count == snapshot.total_record_count
+    )
 
 
 # -- which snapshots rollbacks removed ----------------------------------------------------------------
@@ -120,12 +135,16 @@ def note_rolled_back(storage: Storage, nonces: Iterable[str]) -> None:
         kept = [*nonces, *rolled_back(storage)][:_MOST]
         storage.write_hint(_PATH, encode_checksummed(_KIND, {"nonces": kept}))
     except StorageError as why:
-        _LOG.warning("%s: could not note which snapshots were rolled back: %s", storage.location, why)
+        _LOG.warning(
+            "%s: could not note which snapshots were rolled back: %s", storage.location, why
+        )
 
 
 def rolled_back(storage: Storage) -> tuple[str, ...]:
     """The nonces; none if the file is missing or cannot be read. Raises `StorageError`."""
     try:
-        return tuple(map(str, decode_checksummed(_KIND, storage.read(_PATH, MOST_JSON), _PATH)["nonces"]))
+        return tuple(
+            map(str, decode_checksummed(_KIND, storage.read(_PATH, MOST_JSON), _PATH)["nonces"])
+        )
     except (NotFound, FormatError, KeyError, TypeError):
         return ()

@@ -136,7 +136,10 @@ class BucketIndex:
         self._depths.clear()
 
     def _absorb(
-        self, sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Sequence[ManifestEntry]
+        self,
+        sequences: dict[bytes, dict[int, int]],
+        totals: dict[bytes, int],
+        entries: Sequence[ManifestEntry],
     ) -> None:
         for entry in entries:
             if entry.kind is not FileKind.ADD:
@@ -160,4 +163,6 @@ class BucketIndex:
         for entry in entries:
             if entry.file.level == 0 and entry.bucket >= 0:
                 where = (entry.partition, entry.bucket)
-                self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)
+                self._depths[where] = self._depths.get(where, 0) + (
+                    1 if entry.kind is FileKind.ADD else -1
+                )

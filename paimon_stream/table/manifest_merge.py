@@ -9,11 +9,27 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of
+from paimon_stream.format.avro_file import (
+    AvroBlock,
+    Compressor,
+    compressor,
+    decompress,
+    packed_blocks_of,
+)
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, encode_entries, manifest_of_blocks
+from paimon_stream.format.manifest_avro import (
+    ENTRIES_PER_BLOCK,
+    FULL_BLOCK,
+    encode_entries,
+    manifest_of_blocks,
+)
 from paimon_stream.format.types import DataType
-from paimon_stream.options import MANIFEST_FULL_COMPACTION_SIZE, MANIFEST_MERGE_MIN_COUNT, MANIFEST_TARGET_SIZE, Options
+from paimon_stream.options import (
+    MANIFEST_FULL_COMPACTION_SIZE,
+    MANIFEST_MERGE_MIN_COUNT,
+    MANIFEST_TARGET_SIZE,
+    Options,
+)
 from paimon_stream.storage.base import FileSink, Storage, read_if_there
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
@@ -93,7 +109,9 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
     """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
     `DeletedFiles` if decoded manifests list a file twice. The caller then removes what was written."""
     after = full_merge(metas, limits, access)
-    return Merged(before=metas, after=minor_merge(metas, limits, access) if after is None else after)
+    return Merged(
+        before=metas, after=minor_merge(metas, limits, access) if after is None else after
+    )
 
 
 def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
@@ -123,7 +141,9 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
         elif not any(meta.num_deleted_files for meta in group):
             result.extend(access.join(group))  # nothing can cancel out
         else:
-            result.extend(access.write(merge_entries(chain.from_iterable(map(access.read, group))).values()))
+            result.extend(
+                access.write(merge_entries(chain.from_iterable(map(access.read, group))).values())
+            )
     return tuple(result)
 
 
@@ -131,13 +151,17 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
     """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
-    deleting = chain.from_iterable(access.read(meta) for meta in metas if meta.num_deleted_files > 0)
+    deleting = chain.from_iterable(
+        access.read(meta) for meta in metas if meta.num_deleted_files > 0
+    )
     deleted = {entry.identity for entry in deleting if entry.kind is FileKind.DELETE}
     partitions = {identity.partition for identity in deleted}
     kept: list[ManifestFileMeta] = []
     rest: list[ManifestFileMeta] = []
     for meta in metas:
-        touched = limits.must_change(meta) or any(access.may_contain(meta.partition_stats, one) for one in partitions)
+        touched = limits.must_change(meta) or any(
+            access.may_contain(meta.partition_stats, one) for one in partitions
+        )
         (rest if touched else kept).append(meta)
     if len(rest) <= 1:
         return None
@@ -178,7 +202,9 @@ class ManifestJoiner(ManifestWriter):
         self._source = storage
         self._manifests = manifests
 
-    def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
+    def join(
+        self, metas: Iterable[ManifestFileMeta], names: NameSource
+    ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of these manifests again, in order, under names of `names`. A new manifest ends with the
         first joined one at which it reaches `manifest.target-file-size`. Those with another schema than Java's, or
         which their list describes only in part, are decoded. Raises `CorruptMetadata`, `StorageError`."""
@@ -201,7 +227,9 @@ class ManifestJoiner(ManifestWriter):
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
             join=lambda joined: self.join(joined, names),
-            may_contain=lambda stats, one: PartitionFilter(self._partition_types, rows=(one,)).may_be_in(stats),
+            may_contain=lambda stats, one: PartitionFilter(
+                self._partition_types, rows=(one,)
+            ).may_be_in(stats),
         )
 
     def _read(self, meta: ManifestFileMeta, tally: Tally) -> tuple[str, Sequence[AvroBlock]]:
@@ -224,7 +252,13 @@ class ManifestJoiner(ManifestWriter):
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
         stats, width = meta.partition_stats, len(self._partition_types)
-        known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
+        known = (
+            meta.min_bucket,
+            meta.max_bucket,
+            meta.min_level,
+            meta.max_level,
+            *stats.null_counts,
+        )
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
         return None not in known and arities == {width} and len(stats.null_counts) == width
 

@@ -11,7 +11,13 @@ from typing import Final, cast
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format import manifest_avro
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
-from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import (
+    HASH,
+    FileKind,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import partition_stats
@@ -45,7 +51,9 @@ class ManifestStore:
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """All manifests of a snapshot, its base list before its delta list: a DELETE comes after the ADD that it
         cancels (semantics.md §2.3). Raises as `read_list`."""
-        base = partial(self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        base = partial(
+            self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size
+        )
         inherited, own = self._storage.together([base, partial(self.delta, snapshot)])
         return cast("tuple[ManifestFileMeta, ...]", inherited + own)
 
@@ -57,7 +65,9 @@ class ManifestStore:
         """The manifests of a snapshot's changelog, if it has one. Raises what `read_list` raises."""
         if snapshot.changelog_manifest_list is None:
             return ()
-        return self.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+        return self.read_list(
+            snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+        )
 
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
         """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing, cut off or broken,
@@ -67,16 +77,22 @@ class ManifestStore:
         added = sum(entry.kind is FileKind.ADD for entry in entries)
         if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
             said = f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}"
-            raise corrupt(path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}")
+            raise corrupt(
+                path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}"
+            )
         return entries
 
     def read_of(self, meta: ManifestFileMeta, chosen: PartitionFilter) -> list[ManifestEntry]:
         """The entries of a manifest that belong to the chosen partitions, in order. The others are decoded as
         little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
-        return manifest_avro.decode_manifest(data, path, chosen.holds, lambda one: chosen.may_be_in_block(one.data))
+        return manifest_avro.decode_manifest(
+            data, path, chosen.holds, lambda one: chosen.may_be_in_block(one.data)
+        )
 
-    def entries_of(self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter) -> Iterator[ManifestEntry]:
+    def entries_of(
+        self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter
+    ) -> Iterator[ManifestEntry]:
         """The entries of these partitions in several manifests, in order. A manifest is read only if its statistics
         allow one of them. Raises what `read_of` raises."""
         for meta in metas:
@@ -96,11 +112,15 @@ class ManifestStore:
         files: Counter[tuple[bytes, int]] = Counter()
         for meta in self.base_and_delta(snapshot):
             data, path = self._read(meta.file_name, meta.file_size)
-            for partition, bucket, kind in manifest_avro.read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
+            for partition, bucket, kind in manifest_avro.read_manifest(
+                data, path, ("_PARTITION", "_BUCKET", "_KIND")
+            ):
                 files[partition, bucket] += 1 if kind == FileKind.ADD else -1
         entries = self.index_entries(snapshot.index_manifest)
         indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
-        return [one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed]
+        return [
+            one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed
+        ]
 
     def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
         path = f"{self._storage.location}/{manifest_path(name)}"
@@ -113,7 +133,9 @@ class ManifestStore:
         return data, path
 
 
-def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]) -> None:
+def expect_manifests(
+    ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]
+) -> None:
     """Says that the lists of some snapshots are read next, and all their manifests, apart from those with
     known names. Each list is held until it is read, so the snapshots must be few."""
     if not ahead.helps:
@@ -126,7 +148,11 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
         data = ahead.peek(path)
         with suppress(FormatError, UnsupportedFeature):  # the reader reports it
             metas = () if data is None else manifest_avro.decode_manifest_list(data, path)
-            found.update((manifest_path(one.file_name), one.file_size) for one in metas if one.file_name not in known)
+            found.update(
+                (manifest_path(one.file_name), one.file_size)
+                for one in metas
+                if one.file_name not in known
+            )
     ahead.expect(found.items())
 
 
@@ -134,7 +160,9 @@ class ManifestWriter:
     """Writes manifests and manifest lists of one table, under names that the caller chooses. `schema_id` is the id of
     the newest schema. If writing fails, nothing is removed: that is left to the owner of the names."""
 
-    def __init__(self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int) -> None:
+    def __init__(
+        self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int
+    ) -> None:
         """`types` are those of the partition columns."""
         self._storage = storage
         self._partition_types = tuple(types)
@@ -145,7 +173,9 @@ class ManifestWriter:
         self._header_size = len(manifest_avro.manifest_of_blocks((), self._codec))
         self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
-    def write(self, entries: Iterable[ManifestEntry], names: NameSource) -> tuple[ManifestFileMeta, ...]:
+    def write(
+        self, entries: Iterable[ManifestEntry], names: NameSource
+    ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries, in order, into as many manifests as `manifest.target-file-size` requires; none
         if there are no entries. As in Java, a manifest ends after a multiple of 1000 entries, at the first at
         which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
@@ -164,7 +194,9 @@ class ManifestWriter:
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
         """Writes a manifest list, which may be empty; returns its size in bytes. Raises `StorageError`."""
-        data = manifest_avro.encode_manifest_list(metas, compression=self._compression, level=self._level)
+        data = manifest_avro.encode_manifest_list(
+            metas, compression=self._compression, level=self._level
+        )
         self._storage.write(manifest_path(name), data)
         return len(data)
 
@@ -173,7 +205,9 @@ class ManifestWriter:
         data = encode_index_manifest(entries, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
 
-    def _write_one(self, blocks: Sequence[AvroBlock], tally: "Tally", name: str) -> ManifestFileMeta:
+    def _write_one(
+        self, blocks: Sequence[AvroBlock], tally: "Tally", name: str
+    ) -> ManifestFileMeta:
         data = manifest_avro.manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
         row_ids = () if tally.some_without_row_id else tally.row_ids
@@ -184,7 +218,9 @@ class ManifestWriter:
             file_size=len(data),
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
-            partition_stats=stats._replace(null_counts=tuple(sum(one or 0 for one in column) for column in nulls)),
+            partition_stats=stats._replace(
+                null_counts=tuple(sum(one or 0 for one in column) for column in nulls)
+            ),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets, default=None),
             max_bucket=max(tally.buckets, default=None),
@@ -219,7 +255,9 @@ class Tally:
         self.buckets.update({entry.bucket for entry in entries})
         self.levels.update({file.level for file in files})
         self.partitions.update(map(_PARTITION, entries))
-        with_ids = [(file.first_row_id, file.row_count) for file in files if file.first_row_id is not None]
+        with_ids = [
+            (file.first_row_id, file.row_count) for file in files if file.first_row_id is not None
+        ]
         self.some_without_row_id |= len(with_ids) < len(files)
         for first, rows in with_ids:
             self.row_ids += (first, first + rows - 1)

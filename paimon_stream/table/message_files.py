@@ -32,7 +32,9 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 layout.bucket_folder(message.partition, 0)
                 partitions.add(message.partition)
             if not is_bucket(message.bucket, message.total_buckets):
-                raise FormatError(f"There is no bucket {message.bucket} of {message.total_buckets}.")
+                raise FormatError(
+                    f"There is no bucket {message.bucket} of {message.total_buckets}."
+                )
             for name in message.file_names():
                 checked_name(name, location, "It")
             written = (*message.new_files, *message.changelog_files)
@@ -40,11 +42,17 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
             for file in (*written, *message.compact_after, *message.compact_changelog_files):
                 _check_file(file)
                 if (outside := file.external_path) not in known:
-                    path = layout.data_file(message.partition, message.bucket, file.file_name, outside)
+                    path = layout.data_file(
+                        message.partition, message.bucket, file.file_name, outside
+                    )
                     if not layout.holds(path) or external_path(path) != outside:
-                        raise FormatError(f"The options do not name the external path {outside!r} of {file.file_name}.")
+                        raise FormatError(
+                            f"The options do not name the external path {outside!r} of {file.file_name}."
+                        )
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
-            why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
+            why = (
+                wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
+            )
             raise FormatError(
                 f"a commit message does not fit the table, so nothing of it was published or deleted: {why} Its "
                 "writer or the bytes are wrong: write its files again.",
@@ -55,14 +63,20 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
 
 def _check_file(file: DataFileMeta) -> None:
     """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
-    deletes, low, high = file.delete_row_count or 0, file.min_sequence_number, file.max_sequence_number
+    deletes, low, high = (
+        file.delete_row_count or 0,
+        file.min_sequence_number,
+        file.max_sequence_number,
+    )
     if not (0 <= deletes <= file.row_count <= _MOST_ROWS and file.file_size >= 0):
         raise FormatError(
             f"File {file.file_name} has {file.file_size} bytes and {file.row_count} rows, {deletes} of them "
             "deletes, which cannot be."
         )
     if not low <= high <= _MOST_NUMBER:
-        raise FormatError(f"File {file.file_name} has sequence numbers {low} to {high}, which cannot be.")
+        raise FormatError(
+            f"File {file.file_name} has sequence numbers {low} to {high}, which cannot be."
+        )
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
@@ -83,12 +97,17 @@ def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[
     return tuple(
         path
         for message in messages
-        for path in _paths(layout, message, (*message.new_files, *message.changelog_files), message.new_index_files)
+        for path in _paths(
+            layout, message, (*message.new_files, *message.changelog_files), message.new_index_files
+        )
     )
 
 
 def _paths(
-    layout: Layout, message: CommitMessage, files: Iterable[DataFileMeta], indexes: Iterable[IndexFileMeta]
+    layout: Layout,
+    message: CommitMessage,
+    files: Iterable[DataFileMeta],
+    indexes: Iterable[IndexFileMeta],
 ) -> Iterator[str]:
     for file in files:
         for name in (file.file_name, *file.extra_files):
@@ -106,5 +125,7 @@ def remove_files(storage: Storage, paths: Iterable[str]) -> int:
             storage.delete(path)
             removed += 1
         except PaimonStreamError as why:
-            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
+            _LOG.warning(
+                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why
+            )
     return removed

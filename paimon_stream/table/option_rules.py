@@ -13,17 +13,38 @@ from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.options.option import boolean, duration, levels, one_of, positive, size
 
-IMMUTABLE: Final = frozenset({
-    # Java refuses to change these.
-    "aggregation.remove-record-on-delete", "blob-descriptor-field", "blob-external-storage-field",
-    "blob-external-storage-path", "bucket-function.type", "bucket-key", "data-evolution.enabled",
-    "data-file.path-directory", "force-lookup", "index-file-in-data-file-dir", "merge-engine",
-    "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group", "partition",
-    "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
-    # These define where rows are looked for, or what the table is.
-    "bucket", "branch", "data-file.external-paths", "data-file.external-paths.strategy", "deletion-vectors.enabled",
-    "partition.default-name", "partition.legacy-name", "type",
-})  # fmt: skip
+IMMUTABLE: Final = frozenset(
+    {
+        # Java refuses to change these.
+        "aggregation.remove-record-on-delete",
+        "blob-descriptor-field",
+        "blob-external-storage-field",
+        "blob-external-storage-path",
+        "bucket-function.type",
+        "bucket-key",
+        "data-evolution.enabled",
+        "data-file.path-directory",
+        "force-lookup",
+        "index-file-in-data-file-dir",
+        "merge-engine",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+        "partition",
+        "pk-clustering-override",
+        "primary-key",
+        "row-tracking.enabled",
+        "rowkind.field",
+        # These define where rows are looked for, or what the table is.
+        "bucket",
+        "branch",
+        "data-file.external-paths",
+        "data-file.external-paths.strategy",
+        "deletion-vectors.enabled",
+        "partition.default-name",
+        "partition.legacy-name",
+        "type",
+    }
+)
 """Options that apply to all writers of a table, so no single writer may override them."""
 
 _ALTERABLE: Final = {"data-file.external-paths", "data-file.external-paths.strategy"}
@@ -37,7 +58,9 @@ _CHANGELOG_RETENTION: Final = (
 """The options of long-lived changelogs, each with that of snapshots from which it takes its default."""
 _HUNDRED_YEARS: Final = 86_400_000 * 36_525
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
-_DEFAULTS: Final = {option.key: option.default for option in opt.table_options() if option.default is not None}
+_DEFAULTS: Final = {
+    option.key: option.default for option in opt.table_options() if option.default is not None
+}
 
 
 def _each_level(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -58,15 +81,24 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     "file.format.per.level": _each_level(one_of("parquet", "orc", "avro")),
     "metadata.stats-mode.per.level": _each_level(_stats_mode),
     "scan.mode": one_of(
-        "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp", "from-creation-timestamp",
-        "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
+        "default",
+        "latest-full",
+        "full",
+        "latest",
+        "compacted-full",
+        "from-timestamp",
+        "from-creation-timestamp",
+        "from-file-creation-time",
+        "from-snapshot",
+        "from-snapshot-full",
+        "incremental",
     ),
     **dict.fromkeys(("deletion-vectors.modifiable", "commit.force-compact"), boolean),
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
     "write.batch-size": positive,
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
     "consumer.expiration-time": duration,
-}  # fmt: skip
+}
 
 
 def check_possible(schema: TableSchema, options: opt.Options) -> None:
@@ -102,7 +134,11 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
     for key, text in options.items():
         parts = key.split(".")
         if parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
-            _require(key, (name.strip().partition("[")[0] for name in text.split(",")), schema.field_names)
+            _require(
+                key,
+                (name.strip().partition("[")[0] for name in text.split(",")),
+                schema.field_names,
+            )
         elif key == opt.SEQUENCE_FIELD.key:
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
         elif key in (opt.ROWKIND_FIELD.key, "record-level.time-field"):
@@ -114,9 +150,16 @@ def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
     timed = "record-level.time-field"
     row_kind, time = options.get(opt.ROWKIND_FIELD.key, ""), options.get(timed, "")
     expires = "record-level.expire-time" in options and schema.primary_keys
-    no_time = time and not (types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT))
+    no_time = time and not (
+        types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT)
+    )
     for key, name, wrong, why in (
-        (opt.ROWKIND_FIELD.key, row_kind, row_kind and not types[row_kind].is_string, "is not STRING"),
+        (
+            opt.ROWKIND_FIELD.key,
+            row_kind,
+            row_kind and not types[row_kind].is_string,
+            "is not STRING",
+        ),
         (timed, time, no_time, "is neither INT, BIGINT nor TIMESTAMP"),
         (timed, time, expires and not time, "is needed by record-level.expire-time"),
     ):
@@ -128,13 +171,18 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
     missing = [name for name in named if name not in known]
     if missing:
         cure = "Correct the name, or leave the option out."
-        text = f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. {cure}"
+        text = (
+            f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. {cure}"
+        )
         raise InvalidOption(text, option=key, columns=tuple(missing))
 
 
 def changelog_outlives(options: opt.Options) -> bool:
     """Whether the table keeps changelog longer than snapshots, which is where one of its options is larger."""
-    return any(options.is_set(one) and options.value(one) > options.value(of) for one, of in _CHANGELOG_RETENTION)
+    return any(
+        options.is_set(one) and options.value(one) > options.value(of)
+        for one, of in _CHANGELOG_RETENTION
+    )
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
@@ -145,7 +193,10 @@ def of_changelogs(options: opt.Options) -> opt.Options:
 
 def _check_retention(options: opt.Options) -> None:
     for kind, some in (("snapshot", options), ("changelog", of_changelogs(options))):
-        least, most = some.value(opt.SNAPSHOT_NUM_RETAINED_MIN), some.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
+        least, most = (
+            some.value(opt.SNAPSHOT_NUM_RETAINED_MIN),
+            some.value(opt.SNAPSHOT_NUM_RETAINED_MAX),
+        )
         if least > most:
             why = f"more than '{kind}.num-retained.max', which is {most}. Lower one or raise the other."
             raise _wrong(f"{kind}.num-retained.min", least, why)
@@ -158,13 +209,18 @@ def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
         rest = rest.replace(f"${key}", "")
     if "$" in rest:
         known = ", ".join(f"${key}" for key in schema.partition_keys)
-        why = f"but only {known or 'nothing'} names a partition column. Correct it, or leave it out."
+        why = (
+            f"but only {known or 'nothing'} names a partition column. Correct it, or leave it out."
+        )
         raise _wrong(opt.PARTITION_PATTERN.key, pattern, why)
 
 
 def tag_period(options: opt.Options) -> dt.timedelta:
     """The period of an automatic tag, which is longer than the delay of its creation. Raises `InvalidOption`."""
-    period, delay = _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)], options.value(opt.TAG_CREATION_DELAY)
+    period, delay = (
+        _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)],
+        options.value(opt.TAG_CREATION_DELAY),
+    )
     if options.is_set(opt.TAG_PERIOD_DURATION):
         period = options.value(opt.TAG_PERIOD_DURATION)
         if not 0 < period < _HUNDRED_YEARS:
@@ -172,28 +228,51 @@ def tag_period(options: opt.Options) -> dt.timedelta:
             raise _wrong(opt.TAG_PERIOD_DURATION.key, options[opt.TAG_PERIOD_DURATION.key], why)
     if delay >= period:
         why = "but must be shorter than the period of automatic tags. Shorten it, or leave it out."
-        raise _wrong(opt.TAG_CREATION_DELAY.key, options.get(opt.TAG_CREATION_DELAY.key, delay), why)
+        raise _wrong(
+            opt.TAG_CREATION_DELAY.key, options.get(opt.TAG_CREATION_DELAY.key, delay), why
+        )
     return dt.timedelta(milliseconds=period)
 
 
 def _check_kind(schema: TableSchema, options: opt.Options) -> None:
     producer, tracked = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.ROW_TRACKING)
     keyed, first_row = bool(schema.primary_keys), options.value(opt.MERGE_ENGINE) == "first-row"
-    vectors, expires = options.value(opt.DELETION_VECTORS), options.is_set(opt.PARTITION_EXPIRATION_TIME)
+    vectors, expires = (
+        options.value(opt.DELETION_VECTORS),
+        options.is_set(opt.PARTITION_EXPIRATION_TIME),
+    )
     changelog, not_first = opt.CHANGELOG_PRODUCER, "does not work with the merge engine first-row"
     for option, wrong, why in (
         (changelog, producer != "none" and not keyed, "needs a primary key"),
         (changelog, first_row and producer not in ("none", "lookup"), not_first),
-        (changelog, vectors and producer == "full-compaction", "does not work with deletion-vectors.enabled"),
+        (
+            changelog,
+            vectors and producer == "full-compaction",
+            "does not work with deletion-vectors.enabled",
+        ),
         (opt.DELETION_VECTORS, vectors and first_row, not_first),
-        (opt.SEQUENCE_FIELD, first_row and options.is_set(opt.SEQUENCE_FIELD), "does not work with first-row"),
-        (opt.PARTITION_EXPIRATION_TIME, expires and not schema.partition_keys, "needs a partition key"),
-        (opt.DATA_EVOLUTION, options.value(opt.DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
+        (
+            opt.SEQUENCE_FIELD,
+            first_row and options.is_set(opt.SEQUENCE_FIELD),
+            "does not work with first-row",
+        ),
+        (
+            opt.PARTITION_EXPIRATION_TIME,
+            expires and not schema.partition_keys,
+            "needs a partition key",
+        ),
+        (
+            opt.DATA_EVOLUTION,
+            options.value(opt.DATA_EVOLUTION) and not tracked,
+            "needs row-tracking.enabled",
+        ),
         (opt.ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
         (opt.ROW_TRACKING, tracked and options.value(opt.BUCKET) != -1, "needs bucket = -1"),
     ):
         if wrong:
-            raise _wrong(option.key, options[option.key], f"which {why}. Leave it out, or change the other.")
+            raise _wrong(
+                option.key, options[option.key], f"which {why}. Leave it out, or change the other."
+            )
 
 
 def _wrong(key: str, value: object, why: str) -> InvalidOption:
@@ -214,7 +293,11 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
         why = f"and files may lie there. Keep it, and set {opt.EXTERNAL_STRATEGY.key!r} to 'none' to write none there."
         raise _wrong(key, old, why)
     if fixed and old != new:
-        raise _wrong(key, old, f"and was not changed to {new!r}: rows would be lost. Leave it, or make a new table.")
+        raise _wrong(
+            key,
+            old,
+            f"and was not changed to {new!r}: rows would be lost. Leave it, or make a new table.",
+        )
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:

@@ -27,11 +27,15 @@ class PartitionSpec:
 
     __slots__ = ("_default_name", "_names", "_positions", "_types")
 
-    def __init__(self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str) -> None:
+    def __init__(
+        self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str
+    ) -> None:
         self._default_name = default_name
         self._names = tuple(one.name for one in fields)
         self._types = tuple(one.type for one in fields)
-        self._positions = {i: values[one.name] for i, one in enumerate(fields) if one.name in values}
+        self._positions = {
+            i: values[one.name] for i, one in enumerate(fields) if one.name in values
+        }
 
     @property
     def row(self) -> bytes | None:
@@ -44,7 +48,9 @@ class PartitionSpec:
     @property
     def scalars(self) -> dict[str, pa.Scalar]:
         """The columns with exactly one value, each with its value as an Arrow scalar."""
-        one_value = [(i, one) for i, one in self._positions.items() if one is not _Anything.IN_DEFAULT_FOLDER]
+        one_value = [
+            (i, one) for i, one in self._positions.items() if one is not _Anything.IN_DEFAULT_FOLDER
+        ]
         return {self._names[i]: value_scalar(one, self._types[i]) for i, one in one_value}
 
     def matches(self, values: Sequence[Any]) -> bool:
@@ -86,7 +92,10 @@ def parse_partition(
         text = f"{unknown[0]!r} is not a partition column. The partition columns are: {known}."
         raise IncompatibleSchema(text, column=unknown[0]).of_table(table)
     in_path = isinstance(given, str)
-    values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
+    values = {
+        name: _value(columns[name], value, default_name, table, in_path=in_path)
+        for name, value in spec.items()
+    }
     return PartitionSpec(fields, values, default_name)
 
 
@@ -106,7 +115,9 @@ def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
 
 
 def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path: bool) -> Any:
-    if given is None or (isinstance(given, str) and given == default_name and not one.type.is_string):
+    if given is None or (
+        isinstance(given, str) and given == default_name and not one.type.is_string
+    ):
         return None
     if given is _Anything.IN_DEFAULT_FOLDER:
         return given if one.type.is_string else None

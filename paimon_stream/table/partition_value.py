@@ -25,11 +25,19 @@ _DAY_MILLIS: Final = 86_400_000
 _MICRO: Final = timedelta(microseconds=1)
 _COMPACT_TIMESTAMP: Final = 3
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-_REAL: Final = re.compile(r"[!-^`-~]+")  # ASCII without blanks and without the underscores of Python's numbers
+_REAL: Final = re.compile(
+    r"[!-^`-~]+"
+)  # ASCII without blanks and without the underscores of Python's numbers
 _DATE: Final = re.compile(r"(?:[0-9]{4}|\+[0-9]{5,9}|-[0-9]{4,9})-[0-9]{2}-[0-9]{2}")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 _ZONE: Final = re.compile(r"(.*)(?:Z|([+-])([0-9]{2}):([0-9]{2}))")
-_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32, TypeRoot.BIGINT: 64}
+_BITS: Final = {
+    TypeRoot.TINYINT: 8,
+    TypeRoot.SMALLINT: 16,
+    TypeRoot.INT: 32,
+    TypeRoot.DATE: 32,
+    TypeRoot.BIGINT: 64,
+}
 _CLOCK_FORM: Final = "HH:MM[:SS[.fraction]]"
 _FORMS: Final = {
     TypeRoot.DATE: "Write it as YYYY-MM-DD, such as 2024-02-29.",
@@ -184,7 +192,9 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
     TypeRoot.BOOLEAN: lambda _, text: {"true": True, "false": False}.get(text.lower()),
     **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT), _integer),
     **dict.fromkeys((TypeRoot.FLOAT, TypeRoot.DOUBLE), _real),
-    TypeRoot.DECIMAL: lambda type_, text: _decimal(type_, Decimal(text)) if _REAL.fullmatch(text) else None,
+    TypeRoot.DECIMAL: lambda type_, text: (
+        _decimal(type_, Decimal(text)) if _REAL.fullmatch(text) else None
+    ),
     **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), lambda _, text: text),
     TypeRoot.DATE: _date,
     TypeRoot.TIME: _time,
@@ -214,5 +224,7 @@ def _python_value(type_: DataType, value: Any) -> Any:
         if type_.is_timestamp:
             zone = timezone.utc if type_.root is TypeRoot.TIMESTAMP_LTZ else None
             micros = timedelta(microseconds=value // 1000)
-            return np.datetime64(value, "ns") if value % 1000 else _EPOCH.replace(tzinfo=zone) + micros
+            return (
+                np.datetime64(value, "ns") if value % 1000 else _EPOCH.replace(tzinfo=zone) + micros
+            )
     return value

@@ -31,7 +31,9 @@ from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
-_ROOTS: Final = tuple((one, f"{one}-") for one in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER))
+_ROOTS: Final = tuple(
+    (one, f"{one}-") for one in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER)
+)
 _ROUNDS: Final = 20
 
 
@@ -68,7 +70,10 @@ class NameSet:
 def histories(storage: Storage) -> list[Storage]:
     """The table and each of its branches, whichever of them the storage shows."""
     whole = of_branch.whole_of(storage)
-    return [whole, *(of_branch.branch_storage(whole, name) for name in of_branch.branch_names(whole))]
+    return [
+        whole,
+        *(of_branch.branch_storage(whole, name) for name in of_branch.branch_names(whole)),
+    ]
 
 
 def branches(storage: Storage) -> list[str]:
@@ -115,7 +120,9 @@ def removal_of_tag(path: str) -> str:
     """How to remove a tag or pin that cannot be read, as the end of a sentence."""
     name = path.removeprefix(layout.tag_path(""))
     if name.startswith(layout.PIN_PREFIX):
-        steps = "make sure that it runs no more, and call rollback_to() with take_over (--take-over)."
+        steps = (
+            "make sure that it runs no more, and call rollback_to() with take_over (--take-over)."
+        )
         return f"end the rollback that made it: {steps}"
     cure = "The data files that only it kept then stay until remove_orphan_files() removes them."
     text = f"delete the tag {name!r} with delete_tag(). {cure}"
@@ -206,7 +213,9 @@ class References:
         """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
         for name in of_branch.branch_names(self.storage):
             folder = f"{self.storage.location}/{of_branch.branch_folder(name)}".rstrip("/")
-            schemas = self.storage.list_files(f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-")
+            schemas = self.storage.list_files(
+                f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-"
+            )
             is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
             if not is_whole and not self.storage.exists(of_branch.branch_note(name)):
                 cure = "Delete it with delete_branch(), or restore its schema."
@@ -236,9 +245,15 @@ class References:
             return False
         if root.folder == layout.TAG_FOLDER:
             self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
-        kept = not root.branch and root.folder == layout.SNAPSHOT_FOLDER and snapshot.nonce not in self._tagged
+        kept = (
+            not root.branch
+            and root.folder == layout.SNAPSHOT_FOLDER
+            and snapshot.nonce not in self._tagged
+        )
         try:
-            self._read_snapshot(snapshot, whole=root.folder != layout.CHANGELOG_FOLDER, changelog=kept)
+            self._read_snapshot(
+                snapshot, whole=root.folder != layout.CHANGELOG_FOLDER, changelog=kept
+            )
         except CorruptMetadata as wrong:
             if self._decoded(root.stat, again=True) != snapshot:
                 return False
@@ -308,11 +323,18 @@ class References:
         try:
             data = self._ahead.read(layout.manifest_path(meta.file_name))
         except NotFound:
-            raise CorruptMetadata(f"{path} is missing, although a snapshot names it. {_CURE}", path=path) from None
+            raise CorruptMetadata(
+                f"{path} is missing, although a snapshot names it. {_CURE}", path=path
+            ) from None
         blocks = list(blocks_of(data, path)[1])
-        held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
+        held, noted = (
+            sum(block.records for block in blocks),
+            meta.num_added_files + meta.num_deleted_files,
+        )
         if held != noted:
-            raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)
+            raise CorruptMetadata(
+                f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path
+            )
         for block in blocks:  # merging manifests copies most of their blocks
             digest = blake2b(block.data, digest_size=16).digest()
             if digest not in self._blocks:

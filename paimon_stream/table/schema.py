@@ -5,7 +5,13 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 
-from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    IncompatibleSchema,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
@@ -121,7 +127,10 @@ class SchemaStore:
     def create(self, schema: TableSchema) -> bool:
         """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists. Raises
         `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`."""
-        return self._storage.put_if_absent(schema_path(schema.id), self._readable(schema)) is PutResult.CREATED
+        return (
+            self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
+            is PutResult.CREATED
+        )
 
     def _readable(self, schema: TableSchema) -> bytes:
         """The file's content, after it has been read back."""

@@ -18,7 +18,10 @@ Mode = Literal["add", "widen"]
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 _SMALL: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT}
-_EXACT_IN: Final = {TypeRoot.FLOAT: _SMALL, TypeRoot.DOUBLE: {*_SMALL, TypeRoot.INT, TypeRoot.FLOAT}}
+_EXACT_IN: Final = {
+    TypeRoot.FLOAT: _SMALL,
+    TypeRoot.DOUBLE: {*_SMALL, TypeRoot.INT, TypeRoot.FLOAT},
+}
 # The kinds whose values do not change in a longer or finer type, by the kind of that type.
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},
@@ -28,7 +31,10 @@ _GROWING: Final = {
 }
 
 
-def wider(old: DataType, new: DataType) -> DataType | None:
+def wider(
+    old: DataType,
+    new: DataType,
+) -> DataType | None:
     """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the same or not wider."""
     made = new.with_nullable(old.nullable)
     return made if made != old and _is_wider(old, new) else None
@@ -55,11 +61,18 @@ def fixed_columns(schema: TableSchema) -> dict[str, str]:
         (",".join(schema.partition_keys), "a partition key"),
         (",".join(schema.primary_keys), "a primary key"),
     )
-    return {name.strip(): what for names, what in kinds for name in names.split(",") if name.strip()}
+    return {
+        name.strip(): what for names, what in kinds for name in names.split(",") if name.strip()
+    }
 
 
 def merge_columns(
-    schema: TableSchema, columns: Sequence[DataField], mode: Mode, *, location: str, time_millis: int = 0
+    schema: TableSchema,
+    columns: Sequence[DataField],
+    mode: Mode,
+    *,
+    location: str,
+    time_millis: int = 0,
 ) -> TableSchema:
     """The schema with the next id that also has these columns; `schema` itself if nothing is new. `add` adds columns
     and members; `widen` also widens types. `time_millis` is the time of the new schema in epoch milliseconds. Ids of
@@ -77,7 +90,13 @@ def merge_columns(
         ).of_table(location)
     if fields == schema.fields:
         return schema
-    return replace(schema, id=schema.id + 1, fields=fields, highest_field_id=merger.highest, time_millis=time_millis)
+    return replace(
+        schema,
+        id=schema.id + 1,
+        fields=fields,
+        highest_field_id=merger.highest,
+        time_millis=time_millis,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +108,9 @@ class _Merger:
     fixed: dict[str, str]
     problems: dict[str, str] = field(default_factory=dict)
 
-    def merged(self, old: Sequence[DataField], new: Sequence[DataField], inside: str) -> tuple[DataField, ...]:
+    def merged(
+        self, old: Sequence[DataField], new: Sequence[DataField], inside: str
+    ) -> tuple[DataField, ...]:
         """The old columns, changed as the new ones require, then the new columns that do not exist yet."""
         asked: dict[str, DataField] = {}
         for one in new:
@@ -99,7 +120,9 @@ class _Merger:
         kept = []
         for one in old:
             other = asked.pop(one.name, None)
-            made = one.type if other is None else self._type(one.type, other.type, inside + one.name)
+            made = (
+                one.type if other is None else self._type(one.type, other.type, inside + one.name)
+            )
             kept.append(replace(one, type=made))
         return (*kept, *(self._added(one, inside) for one in asked.values()))
 
@@ -129,7 +152,9 @@ class _Merger:
     def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
         """Merges what no reader can convert: the key of a MAP, the element of a MULTISET."""
         if self._type(old, new, path) != old:
-            why = f"is {old} in the table and {new} in the rows; keys of maps never change their type"
+            why = (
+                f"is {old} in the table and {new} in the rows; keys of maps never change their type"
+            )
             self._refuse(path, why)
         return old
 
@@ -163,7 +188,10 @@ class SchemaChange:
     comment: str | None = None
 
     @staticmethod
-    def set_option(key: str, value: str) -> "SchemaChange":
+    def set_option(
+        key: str,
+        value: str,
+    ) -> "SchemaChange":
         """Sets an option of the table."""
         return SchemaChange("setOption", key, value)
 
@@ -178,12 +206,19 @@ class SchemaChange:
         return SchemaChange("updateComment", "comment", comment)
 
     @staticmethod
-    def add_column(field_name: str, data_type: str, comment: str | None = None) -> "SchemaChange":
+    def add_column(
+        field_name: str,
+        data_type: str,
+        comment: str | None = None,
+    ) -> "SchemaChange":
         """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may be NULL."""
         return SchemaChange("addColumn", field_name, data_type, comment)
 
     @staticmethod
-    def rename_column(field_name: str, new_name: str) -> "SchemaChange":
+    def rename_column(
+        field_name: str,
+        new_name: str,
+    ) -> "SchemaChange":
         """Renames a column that is no key and that no option names."""
         return SchemaChange("renameColumn", field_name, new_name)
 
@@ -193,22 +228,37 @@ class SchemaChange:
         return SchemaChange("dropColumn", field_name)
 
     @staticmethod
-    def update_column_type(field_name: str, data_type: str) -> "SchemaChange":
+    def update_column_type(
+        field_name: str,
+        data_type: str,
+    ) -> "SchemaChange":
         """Widens the type of a column that is no key, so that no value changes. It may be NULL as before."""
         return SchemaChange("updateColumnType", field_name, data_type)
 
     @staticmethod
-    def update_column_nullability(field_name: str, nullable: bool) -> "SchemaChange":
+    def update_column_nullability(
+        field_name: str,
+        nullable: bool,
+    ) -> "SchemaChange":
         """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`, forbids it."""
         return SchemaChange("updateColumnNullability", field_name, nullable)
 
     @staticmethod
-    def update_column_comment(field_name: str, comment: str | None) -> "SchemaChange":
+    def update_column_comment(
+        field_name: str,
+        comment: str | None,
+    ) -> "SchemaChange":
         """Sets the comment of a column, or removes it with None."""
         return SchemaChange("updateColumnComment", field_name, comment)
 
 
-def altered(schema: TableSchema, changes: Sequence[SchemaChange], *, used: bool, time_millis: int) -> TableSchema:
+def altered(
+    schema: TableSchema,
+    changes: Sequence[SchemaChange],
+    *,
+    used: bool,
+    time_millis: int,
+) -> TableSchema:
     """The schema with the next id after these changes, in their order; `schema` itself if nothing is new. `used` says
     whether the table has snapshots, to which some options must fit. Raises `IncompatibleSchema`, `InvalidOption`."""
     made = schema
@@ -228,7 +278,9 @@ def _with_option(schema: TableSchema, change: SchemaChange, used: bool) -> Table
     removed = change.action == "removeOption"
     ((key, value),) = stored_options({change.target: "" if removed else change.value}).items()
     check_alteration(schema.options, key, None if removed else value, used=used)
-    options = {name: one for name, one in schema.options.items() if opt.folded(name) != opt.folded(key)}
+    options = {
+        name: one for name, one in schema.options.items() if opt.folded(name) != opt.folded(key)
+    }
     if not removed:
         opt.check_table_options({key: value})
         options[key] = value
@@ -236,8 +288,12 @@ def _with_option(schema: TableSchema, change: SchemaChange, used: bool) -> Table
 
 
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    field = DataField(id=0, name=str(change.target), type=type_of(change), description=change.comment)
-    why = "exists already" if change.target in schema.field_names else why_no_name(str(change.target))
+    field = DataField(
+        id=0, name=str(change.target), type=type_of(change), description=change.comment
+    )
+    why = (
+        "exists already" if change.target in schema.field_names else why_no_name(str(change.target))
+    )
     if why is not None or not field.type.nullable:
         raise _wrong(change, why or "is NOT NULL, but older rows have no value for it")
     added, highest = reassign_ids((field,), schema.highest_field_id + 1)
@@ -253,15 +309,30 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
     if change.action == "dropColumn":
         why = use or ("the only column" if len(schema.fields) == 1 else None)
     elif change.action == "renameColumn":
-        why = use or (f"{new!r} exists already" if new in schema.field_names else why_no_name(str(new)))
+        why = use or (
+            f"{new!r} exists already" if new in schema.field_names else why_no_name(str(new))
+        )
         changed = replace(old, name=str(new))
     elif change.action == "updateColumnType":
         wanted = type_of(change)
-        made = old.type if old.type == wanted.with_nullable(old.type.nullable) else wider(old.type, wanted)
-        why = f"{old.type} is not narrower than {wanted}" if made is None else use if made != old.type else None
+        made = (
+            old.type
+            if old.type == wanted.with_nullable(old.type.nullable)
+            else wider(old.type, wanted)
+        )
+        why = (
+            f"{old.type} is not narrower than {wanted}"
+            if made is None
+            else use
+            if made != old.type
+            else None
+        )
         changed = replace(old, type=made or old.type)
     elif change.action == "updateColumnNullability":
-        may = schema.options.get("alter-column-null-to-not-null.disabled", "true").strip().lower() == "false"
+        may = (
+            schema.options.get("alter-column-null-to-not-null.disabled", "true").strip().lower()
+            == "false"
+        )
         why = None if new or may or not old.type.nullable else "it may hold NULL"
         why = use if new and name in schema.primary_keys else why
         changed = replace(old, type=old.type.with_nullable(new))
@@ -280,7 +351,9 @@ def type_of(change: SchemaChange) -> DataType:
     try:
         return parse_type(change.value)
     except (CorruptMetadata, TypeError, AttributeError):
-        raise _wrong(change, f"has no type {change.value!r}. Types are as in SQL: DECIMAL(10, 2)") from None
+        raise _wrong(
+            change, f"has no type {change.value!r}. Types are as in SQL: DECIMAL(10, 2)"
+        ) from None
 
 
 def _wrong(change: SchemaChange, why: str) -> IncompatibleSchema:

@@ -10,7 +10,12 @@ from typing import ClassVar, Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, StorageError
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import (
+    Snapshot,
+    SnapshotRef,
+    decode_snapshot,
+    encode_snapshot,
+)
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.storage.together import AT_ONCE, tally_of
@@ -54,14 +59,18 @@ class SnapshotStore:
         self._reported: int | None = None
         self._line: range | None = None  # the ids without a gap, as of the last listing
         self._surveyed: range | None = None
-        self._known: dict[int, SnapshotRef] = {}  # by id, of snapshots that were part of the table's lineage
+        self._known: dict[
+            int, SnapshotRef
+        ] = {}  # by id, of snapshots that were part of the table's lineage
 
     # -- which there are --------------------------------------------------------------------------
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
         prefix = f"{self.folder}-"
         names = self.storage.list_names(self.folder, prefix)
-        return sorted(found for name in names if (found := layout.id_in_name(name, prefix)) is not None)
+        return sorted(
+            found for name in names if (found := layout.id_in_name(name, prefix)) is not None
+        )
 
     def path(self, snapshot_id: int) -> str:
         """The snapshot's file."""
@@ -154,7 +163,9 @@ class SnapshotStore:
             if hint is not None and not ids:
                 self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
-            if newest is not None or not ids:  # else it has expired or was rolled back since the listing
+            if (
+                newest is not None or not ids
+            ):  # else it has expired or was rolled back since the listing
                 self._newest, self._beliefs, self._doubted = newest, 0, False
                 self._line = _unbroken(ids) if ids else None
                 if newest is not None:
@@ -183,7 +194,13 @@ class SnapshotStore:
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
         """Warns once if LATEST names an old snapshot, because other engines trust it."""
-        if hint is None or hint not in ids or hint == ids[-1] or hint + 1 in ids or hint == self._reported:
+        if (
+            hint is None
+            or hint not in ids
+            or hint == ids[-1]
+            or hint + 1 in ids
+            or hint == self._reported
+        ):
             return
         self._reported = hint
         text = (
@@ -224,7 +241,9 @@ class SnapshotStore:
             snapshot = None if data is None else self._decoded(data, path)
             if snapshot is not None and snapshot.id != snapshot_id:
                 cure = "Restore the right one, or roll the table back to a snapshot below it."
-                text = f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. {cure}"
+                text = (
+                    f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. {cure}"
+                )
                 raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
             return snapshot
 
@@ -272,7 +291,9 @@ class SnapshotStore:
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
         """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS means that another
         commit was first, or an earlier try of this one; the nonce shows which. Raises `StorageError`."""
-        return self.storage.put_if_absent(self.path(snapshot.id), content or encode_snapshot(snapshot))
+        return self.storage.put_if_absent(
+            self.path(snapshot.id), content or encode_snapshot(snapshot)
+        )
 
     def point_latest(self, snapshot_id: int) -> None:
         """Points LATEST to a snapshot that was just published, without looking. The caller looks, at the same
@@ -346,7 +367,10 @@ class SnapshotStore:
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed
         if parsed is None or parsed[0] != data:
-            self._parsed = parsed = (data, decode_snapshot(data, path))  # one value, for several threads
+            self._parsed = parsed = (
+                data,
+                decode_snapshot(data, path),
+            )  # one value, for several threads
         return parsed[1]
 
     def _full(self, path: str) -> str:

@@ -9,7 +9,13 @@ from typing import Any, Final
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.format.avro_file import compressor
-from paimon_stream.format.file_format import check_columns, compression, file_format, waiting_format, warn_of_ignored
+from paimon_stream.format.file_format import (
+    check_columns,
+    compression,
+    file_format,
+    waiting_format,
+    warn_of_ignored,
+)
 from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
@@ -70,7 +76,11 @@ class Table:
     def has_dynamic_buckets(self) -> bool:
         """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
         keys = self.schema.primary_keys
-        return bool(keys) and self.options.value(opt.BUCKET) == -1 and set(self.schema.partition_keys) <= set(keys)
+        return (
+            bool(keys)
+            and self.options.value(opt.BUCKET) == -1
+            and set(self.schema.partition_keys) <= set(keys)
+        )
 
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
@@ -105,7 +115,9 @@ def create_table(
     return table if schemas.latest_id() is None and schemas.create(schema) else None
 
 
-def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
+def table_of(
+    storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None
+) -> Table:
     """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = opt.Options(schema.options, overrides, storage.location)
@@ -157,7 +169,9 @@ def check_definition(table: Table) -> None:
     `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each other."""
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
-    with suppress(errors.UnsupportedFeature):  # other engines may have what this release does not have
+    with suppress(
+        errors.UnsupportedFeature
+    ):  # other engines may have what this release does not have
         _check_merging(table)
 
 
@@ -190,7 +204,11 @@ def _check_type(table: Table) -> None:
 def _check_kind(table: Table) -> None:
     _check_type(table)
     schema, buckets = table.schema, table.options.value(opt.BUCKET)
-    if not schema.primary_keys or buckets > 0 or set(schema.partition_keys) <= set(schema.primary_keys):
+    if (
+        not schema.primary_keys
+        or buckets > 0
+        or set(schema.partition_keys) <= set(schema.primary_keys)
+    ):
         return
     what = (
         f"has a primary key ({', '.join(schema.primary_keys)}) without all partition keys, and bucket = {buckets}: a "
@@ -218,7 +236,9 @@ def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        table.storage.exists(f"{root}{SCHEMA_FOLDER}")  # a store that cannot be opened or asked is an error
+        table.storage.exists(
+            f"{root}{SCHEMA_FOLDER}"
+        )  # a store that cannot be opened or asked is an error
         if table.layout.index_beside_data:
             what = "keeps index files beside data files outside the table, which this release does not write"
             raise _unsupported(table, opt.INDEX_IN_DATA_DIR, what)
@@ -241,12 +261,16 @@ def check_branch_option(table: Table) -> None:
 def _unsupported(table: Table, option: opt.Option[Any], what: str) -> errors.UnsupportedFeature:
     key, cure, value = option.key, option.default, table.options.get(option.key)
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
-    how = "Write it on the JVM" if option is opt.DATA_EVOLUTION else f"{how} if the table may change"
+    how = (
+        "Write it on the JVM" if option is opt.DATA_EVOLUTION else f"{how} if the table may change"
+    )
     why = f"{what} ({key} = {value!r}). {how}, or write to another table."
     return _refusal(table, option, why, value)
 
 
-def _refusal(table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any) -> errors.UnsupportedFeature:
+def _refusal(
+    table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any
+) -> errors.UnsupportedFeature:
     error = errors.UnsupportedFeature(what, option=option.key, value=value, **context)
     return error.of_table(table.location, subject=True)
 
@@ -281,7 +305,9 @@ def alter_table(
     now = (runtime or system()).clock.now_millis()
 
     def merge(schema: TableSchema) -> TableSchema:
-        made = altered(schema, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=now)
+        made = altered(
+            schema, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=now
+        )
         after = table_of(storage, made)
         check_definition(after)
         check_possible(made, opt.Options(made.options))
@@ -289,7 +315,9 @@ def alter_table(
             check_table_kind(table_of(storage, schema))
         except errors.ConfigError:
             return made
-        check_table_kind(after)  # what Java refuses, too, or at least nobody could write from here any more
+        check_table_kind(
+            after
+        )  # what Java refuses, too, or at least nobody could write from here any more
         return made
 
     with errors.naming(storage.location):
@@ -302,7 +330,11 @@ def alter_table(
 
 
 def evolve(
-    table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None, rows: bool = True
+    table: Table,
+    merge: Merge,
+    overrides: Mapping[str, str] | None = None,
+    digest: str | None = None,
+    rows: bool = True,
 ) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file if anything
     is new. If another writer is first, `merge` runs again on its schema. `overrides` are this writer's options, as for

@@ -30,7 +30,11 @@ class VectorIndex:
         if snapshot is None:
             return cls(table, snapshot, ())
         entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
-        found = cls(table, snapshot, tuple(one for one in entries if one.file.index_type == DELETION_VECTORS))
+        found = cls(
+            table,
+            snapshot,
+            tuple(one for one in entries if one.file.index_type == DELETION_VECTORS),
+        )
         for one in found.entries:
             if one.file.deletions is None:
                 text = (

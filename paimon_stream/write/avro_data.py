@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import SYNC_SIZE, AvroBlock, compressor, encode_block, encode_header, zigzag
+from paimon_stream.format.avro_file import (
+    SYNC_SIZE,
+    AvroBlock,
+    compressor,
+    encode_block,
+    encode_header,
+    zigzag,
+)
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -28,10 +35,18 @@ _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
 _COUNT: Final = DataType(root=TypeRoot.INT)
 _PLAIN: Final = {
-    TypeRoot.BOOLEAN: "boolean", TypeRoot.TINYINT: "int", TypeRoot.SMALLINT: "int", TypeRoot.INT: "int",
-    TypeRoot.BIGINT: "long", TypeRoot.FLOAT: "float", TypeRoot.DOUBLE: "double", TypeRoot.CHAR: "string",
-    TypeRoot.VARCHAR: "string", TypeRoot.BINARY: "bytes", TypeRoot.VARBINARY: "bytes",
-}  # fmt: skip
+    TypeRoot.BOOLEAN: "boolean",
+    TypeRoot.TINYINT: "int",
+    TypeRoot.SMALLINT: "int",
+    TypeRoot.INT: "int",
+    TypeRoot.BIGINT: "long",
+    TypeRoot.FLOAT: "float",
+    TypeRoot.DOUBLE: "double",
+    TypeRoot.CHAR: "string",
+    TypeRoot.VARCHAR: "string",
+    TypeRoot.BINARY: "bytes",
+    TypeRoot.VARBINARY: "bytes",
+}
 # The names are swapped on purpose: Java writes them this way.
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
@@ -54,7 +69,12 @@ def _union(type_: DataType, path: str) -> Any:
 def _schema(type_: DataType, path: str) -> Any:
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
-            return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
+            return {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": type_.precision,
+                "scale": type_.scale,
+            }
         case DataType(root=TypeRoot.DATE):
             return {"type": "int", "logicalType": "date"}
         case DataType(root=TypeRoot.TIME):
@@ -68,8 +88,15 @@ def _schema(type_: DataType, path: str) -> Any:
             key, value = _entry(type_)
             if key.is_string:
                 return {"type": "map", "values": _union(value, path)}
-            members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
-            return {"type": "array", "items": {"type": "record", "name": path, "fields": members}, "logicalType": "map"}
+            members = [
+                {"name": "key", "type": _union(key, f"{path}_key")},
+                _member("value", value, f"{path}_value"),
+            ]
+            return {
+                "type": "array",
+                "items": {"type": "record", "name": path, "fields": members},
+                "logicalType": "map",
+            }
         case DataType(root=TypeRoot.ROW):
             return _record(path, type_.fields)
     return _PLAIN[type_.root]
@@ -99,7 +126,9 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
             return _blocks(column, _nullable(own_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
             key, value = _entry(type_)
-            encode = _values if key.is_string else _nullable  # keys of an Avro map are plain strings
+            encode = (
+                _values if key.is_string else _nullable
+            )  # keys of an Avro map are plain strings
             keys = encode(own_elements(column, column.keys), key)
             items = _nullable(own_elements(column, column.items), value)
             return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
@@ -174,7 +203,9 @@ class AvroSettings(FileSettings):
         suffix = file_suffix(options, FileFormat.AVRO, codec)
         return cls(fields=schema.fields, wanted=wanted, codec=codec, level=level, suffix=suffix)
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "AvroDataFile":
+    def open(
+        self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+    ) -> "AvroDataFile":
         """Opens a file; see `FileSettings`."""
         return AvroDataFile(self, storage, path)
 

@@ -106,21 +106,27 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Pl
         beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, 86_400_000)))
         if beyond:
             raise _overflow(type_, place, beyond)
-        return column.cast(pa.int32()).cast(target)  # milliseconds of the day: Spark has no such type
+        return column.cast(pa.int32()).cast(
+            target
+        )  # milliseconds of the day: Spark has no such type
     if _is_exact_number(source) and _is_exact_number(target):
         outside = _count_outside(column, target)
         if outside:
             raise _overflow(type_, place, outside)
         if _scale(source) <= _scale(target):
             if pa.types.is_decimal(target) and pa.types.is_integer(source):
-                column = column.cast(pa.decimal128(20, 0))  # it holds any integer; Arrow refuses the direct cast
+                column = column.cast(
+                    pa.decimal128(20, 0)
+                )  # it holds any integer; Arrow refuses the direct cast
             return _cast(column, type_, target, place)
     raise _other_type(column, type_, place, len(column) - column.null_count)
 
 
 def _overflow(type_: DataType, place: Place, outside: int) -> errors.NumericOverflow:
     text = f"{place} is {type_}, but the value is out of its range in {place.amount}."
-    return errors.NumericOverflow(f"{text} Widen the column, or fix the values.", **place.context(outside))
+    return errors.NumericOverflow(
+        f"{text} Widen the column, or fix the values.", **place.context(outside)
+    )
 
 
 def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
@@ -131,10 +137,14 @@ def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) 
 
 
 def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> errors.IncompatibleSchema:
-    return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
+    return _other_type(
+        column, type_, place, count, ", and not every value can be stored without loss"
+    )
 
 
-def _other_type(column: pa.Array, type_: DataType, place: Place, rows: int, why: str = "") -> errors.IncompatibleSchema:
+def _other_type(
+    column: pa.Array, type_: DataType, place: Place, rows: int, why: str = ""
+) -> errors.IncompatibleSchema:
     text = f"{place} is {type_}, but the rows have {column.type} there{why}. Cast the column first."
     return errors.IncompatibleSchema(text, **place.context(rows), type=str(column.type))
 
@@ -146,9 +156,16 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_string(target):
         return pa.types.is_large_string(source) or str(source) == "string_view"
     if pa.types.is_binary(target):
-        return pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source) or str(source) == "binary_view"
+        return (
+            pa.types.is_large_binary(source)
+            or pa.types.is_fixed_size_binary(source)
+            or str(source) == "binary_view"
+        )
     if pa.types.is_float64(target):
-        return bool(pa.types.is_float32(source) or (pa.types.is_signed_integer(source) and source.bit_width <= 32))
+        return bool(
+            pa.types.is_float32(source)
+            or (pa.types.is_signed_integer(source) and source.bit_width <= 32)
+        )
     if pa.types.is_float32(target):
         return bool(pa.types.is_signed_integer(source) and source.bit_width <= 16)
     return bool(pa.types.is_time(source) and pa.types.is_time(target))

@@ -45,11 +45,19 @@ class ColumnPlan:
         decimals, any time zone to UTC, other units of the same instant, large and dictionary-encoded strings, integers
         to TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
         `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
-        parts = zip(self._positions(batch.schema.names), self.fields, self.arrow.types, self.defaults, strict=True)
+        parts = zip(
+            self._positions(batch.schema.names),
+            self.fields,
+            self.arrow.types,
+            self.defaults,
+            strict=True,
+        )
         columns = [self._cast(batch.column(position), *others) for position, *others in parts]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
-    def _cast(self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None) -> pa.Array:
+    def _cast(
+        self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None
+    ) -> pa.Array:
         place = Place(table=self.table, column=one.name)
         column = _cast_nested(column, one.type, target, place)
         if default is not None and column.null_count:
@@ -63,18 +71,24 @@ class ColumnPlan:
             return range(len(names))
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise self._misfit(f"have {_listed(twice)} more than once. Name every column once", twice[0])
+            raise self._misfit(
+                f"have {_listed(twice)} more than once. Name every column once", twice[0]
+            )
         missing = [name for name in wanted if name not in names]
         if missing:
             cure = f"Select every column of the table, or set {MISSING_COLUMNS.key} = null if they may be NULL"
             raise self._misfit(f"lack {_listed(missing)}. {cure}", missing[0])
         extra = [name for name in names if name not in wanted]
         if extra:
-            raise self._misfit(f"have {_listed(extra)}, which the table does not have. Drop it", extra[0])
+            raise self._misfit(
+                f"have {_listed(extra)}, which the table does not have. Drop it", extra[0]
+            )
         return [names.index(name) for name in wanted]
 
     def _misfit(self, what: str, column: str) -> IncompatibleSchema:
-        return IncompatibleSchema(f"The rows for {self.table or 'the table'} {what}.", table=self.table, column=column)
+        return IncompatibleSchema(
+            f"The rows for {self.table or 'the table'} {what}.", table=self.table, column=column
+        )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -93,13 +107,19 @@ def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: 
         return cast_scalar(column, type_, target, place)
     if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
         return _cast_row(column, type_, target, place)
-    is_list = pa.types.is_list(source) or pa.types.is_large_list(source) or pa.types.is_fixed_size_list(source)
+    is_list = (
+        pa.types.is_list(source)
+        or pa.types.is_large_list(source)
+        or pa.types.is_fixed_size_list(source)
+    )
     if type_.root is TypeRoot.ARRAY and is_list:
         return _cast_array(column, type_, target, place)
     if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
         return _cast_map(column, type_, target, place)
     text = f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first."
-    raise IncompatibleSchema(text, **place.context(len(column) - column.null_count), type=str(source))
+    raise IncompatibleSchema(
+        text, **place.context(len(column) - column.null_count), type=str(source)
+    )
 
 
 def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
@@ -145,7 +165,9 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
     if sorted(names) != sorted(wanted):
         cure = "Make the struct with these members."
         text = f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(names)}. {cure}"
-        raise IncompatibleSchema(text, **place.context(len(column) - column.null_count), type=str(column.type))
+        raise IncompatibleSchema(
+            text, **place.context(len(column) - column.null_count), type=str(column.type)
+        )
     valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
     for one, field in zip(type_.fields, target, strict=True):
@@ -154,7 +176,9 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
             member = member.filter(pa.array(valid))
         member = _cast_inner(member, one.type, field, place.inside(one.name))
         members.append(member if valid is None else _spread(member, field, valid))
-    return pa.StructArray.from_arrays(members, fields=list(target), mask=None if valid is None else pa.array(~valid))
+    return pa.StructArray.from_arrays(
+        members, fields=list(target), mask=None if valid is None else pa.array(~valid)
+    )
 
 
 def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
@@ -191,7 +215,13 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
         if not one.type.is_nested:
             return cast_scalar(_parsed(text, one.type.root, target), one.type, target, place)[0]
         why = "defaults of nested columns are not supported"
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, IncompatibleSchema):
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        KeyError,
+        InvalidData,
+        IncompatibleSchema,
+    ):
         why = "that is not a value of its type"
     text = f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default."
     raise UnsupportedFeature(text, table=table, column=one.name, value=one.default_value)

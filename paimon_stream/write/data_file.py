@@ -12,7 +12,13 @@ from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.file_format import FileFormat, check_columns, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.options import COMPACTION_SMALL_RATIO, DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
+from paimon_stream.options import (
+    COMPACTION_SMALL_RATIO,
+    DATA_FILE_PREFIX,
+    FILE_BLOCK_SIZE,
+    TARGET_FILE_SIZE,
+    Options,
+)
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import external_path
@@ -48,7 +54,9 @@ class DataFileSettings:
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> "DataFileSettings":
         """The settings of a table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
-        block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
+        block = (
+            options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
+        )
         stats = StatsPlan.of(schema, options)
         return cls(
             format=file_settings(schema, options, stats.wanted, table),
@@ -75,7 +83,9 @@ def small_below(target: int, options: Options) -> int:
     return target // 10 * 7
 
 
-def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = "") -> FileSettings:
+def file_settings(
+    schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
+) -> FileSettings:
     """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for messages.
     Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do."""
     format_ = file_format(options)
@@ -94,7 +104,9 @@ class BucketWriter:
     `write_all` everything. `waiting_bytes` is the size of the rows in memory, `paths` are the complete files. Sequence
     numbers count from 0. The last call is `close` or `abort`."""
 
-    def __init__(self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
+    def __init__(
+        self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str
+    ) -> None:
         self.waiting_bytes = 0
         self._settings = settings
         self._storage = storage
@@ -155,7 +167,10 @@ class BucketWriter:
         return tuple(self.paths)
 
     def _is_due(self) -> bool:
-        if self._waiting_rows >= _ROW_GROUP_ROWS or self.waiting_bytes >= self._settings.row_group_bytes:
+        if (
+            self._waiting_rows >= _ROW_GROUP_ROWS
+            or self.waiting_bytes >= self._settings.row_group_bytes
+        ):
             return True
         wanted = self._rows_to_target()
         if wanted is None:
@@ -185,7 +200,9 @@ class BucketWriter:
         if self._file is None:
             settings = self._settings
             name = f"{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
-            path = settings.external.place(self._folder, name, crc32(self._uuid.encode()) + self._names)
+            path = settings.external.place(
+                self._folder, name, crc32(self._uuid.encode()) + self._names
+            )
             self._names += 1
             self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size

@@ -91,7 +91,14 @@ class Assigner:
     partitions that get rows, and eight for one in a bucket that is not large."""
 
     def __init__(
-        self, storage: Storage, layout: Layout, options: Options, *, index: str | None, tasks: int, uuid: str
+        self,
+        storage: Storage,
+        layout: Layout,
+        options: Options,
+        *,
+        index: str | None,
+        tasks: int,
+        uuid: str,
     ) -> None:
         self._storage, self._layout, self._uuid = storage, layout, uuid
         self._index, self._tasks, self._written = index, tasks, 0
@@ -152,12 +159,16 @@ class Assigner:
                 raise
             place = self._storage.location
             text = "the hash index by which this batch assigns its keys has changed and expired meanwhile. Nothing was"
-            raise IndexConflict(f"{text} published. Write the batch again.").of_table(place) from None
+            raise IndexConflict(f"{text} published. Write the batch again.").of_table(
+                place
+            ) from None
 
     def _load(self, partition: bytes) -> _Partition:
         files = self._files().get(partition, {})
         wanted = [partial(self._read, partition, bucket, file) for bucket, file in files.items()]
-        known = _Partition(files=files, fill={bucket: file.row_count for bucket, file in files.items()})
+        known = _Partition(
+            files=files, fill={bucket: file.row_count for bucket, file in files.items()}
+        )
         pairs = [_NO_PAIRS]
         for bucket, data in zip(files, self._storage.together(wanted), strict=True):
             hashes = np.frombuffer(data, ">i4").astype(np.int32)
@@ -194,7 +205,9 @@ class Assigner:
                     if listed.setdefault(entry.bucket, entry.file) is not entry.file:
                         place = f"{self._storage.location}/{self._layout.bucket_folder(entry.partition, entry.bucket)}"
                         text = f"{place} has two hash indexes in {self._index}. Nothing was written. Run `paimon-stream"
-                        raise CorruptMetadata(f"{text} rebuild-index`, which makes the index anew.", path=place)
+                        raise CorruptMetadata(
+                            f"{text} rebuild-index`, which makes the index anew.", path=place
+                        )
         return self._listed
 
     def _place(self, known: _Partition, hashes: Hashes) -> Numbers:
@@ -221,9 +234,15 @@ class Assigner:
             if room > 0:
                 count -= room
                 yield bucket, room
-        own = sorted((one for one in known.fill if one % self._tasks == task), key=known.fill.__getitem__)
+        own = sorted(
+            (one for one in known.fill if one % self._tasks == task), key=known.fill.__getitem__
+        )
         if self._most == MOST_BUCKETS:
-            cure = f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now)."
+            cure = (
+                f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now)."
+            )
             text = f"a partition would have more than {self._most:,} buckets. Nothing was written. {cure}"
-            raise UnsupportedFeature(text, option=DYNAMIC_TARGET_ROWS.key).of_table(self._storage.location)
+            raise UnsupportedFeature(text, option=DYNAMIC_TARGET_ROWS.key).of_table(
+                self._storage.location
+            )
         yield from ((bucket, -(-count // len(own))) for bucket in own)

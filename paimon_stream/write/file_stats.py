@@ -14,7 +14,14 @@ import pyarrow.compute as pc
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsMode, encode_stats, parse_mode, value_order
+from paimon_stream.format.stats import (
+    NO_STATS,
+    ColumnStats,
+    StatsMode,
+    encode_stats,
+    parse_mode,
+    value_order,
+)
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
@@ -47,7 +54,9 @@ class StatsPlan:
         """For each column, whether it gets any statistics."""
         return tuple(mode.kind != "none" for mode in self.modes)
 
-    def describe(self, columns: Sequence[ColumnStats]) -> tuple[SimpleStats, tuple[str, ...] | None]:
+    def describe(
+        self, columns: Sequence[ColumnStats]
+    ) -> tuple[SimpleStats, tuple[str, ...] | None]:
         """The statistics of a file with these columns, and the names of the columns covered (None: all)."""
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)
@@ -56,7 +65,9 @@ class StatsPlan:
 class RowStats:
     """Collects the statistics of a file's rows for the `wanted` columns, without bounds above `longest_text` bytes."""
 
-    def __init__(self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None) -> None:
+    def __init__(
+        self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None
+    ) -> None:
         self._longest_text = longest_text
         self._types = types
         self._wanted = wanted
@@ -81,7 +92,9 @@ class RowStats:
         made = []
         for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
             low, high = merged(self.bounds[i], type_, self._longest_text)
-            made.append(ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS)
+            made.append(
+                ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS
+            )
         return made
 
 
@@ -115,7 +128,9 @@ def _float_bounds(column: pa.ChunkedArray) -> Bounds:
 
 def _holds_bits(column: pa.ChunkedArray, *, negative: bool) -> bool:
     width = column.type.bit_width
-    wanted = pa.scalar(-(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32())
+    wanted = pa.scalar(
+        -(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32()
+    )
     return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)
 
 
@@ -160,7 +175,9 @@ def _with_id(name: str, type_: DataType, id_: int, field: int, depth: int) -> pa
         made = pa.struct([_with_id(one.name, one.type, one.id, one.id, 1) for one in type_.fields])
     else:
         made = arrow_type(type_, inner)
-    return pa.field(name, made, nullable=type_.nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
+    return pa.field(
+        name, made, nullable=type_.nullable, metadata={b"PARQUET:field_id": str(id_).encode()}
+    )
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:

@@ -53,7 +53,9 @@ class _Bucket:
 
 
 class _KeyedTask(Task):
-    def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None) -> None:
+    def __init__(
+        self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None
+    ) -> None:
         super().__init__(spec)
         table = spec.storage.location
         self.first_sequence = first_sequence
@@ -87,7 +89,9 @@ class _KeyedTask(Task):
         except NullInNotNull as wrong:
             if wrong.context.get("column") not in self.spec.schema.primary_keys:
                 raise
-            raise NullInNotNull(f"{wrong.pattern} It is part of the primary key.", **wrong.context) from None
+            raise NullInNotNull(
+                f"{wrong.pattern} It is part of the primary key.", **wrong.context
+            ) from None
         kinds = self.kinds.kinds(rows, given)
         if kinds is None:
             return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
@@ -100,7 +104,9 @@ class _KeyedTask(Task):
         if self.operations is not None:
             name = self.operations.column
             tokens, table = batch.column(name), self.spec.storage.location
-            return batch.drop_columns([name]), pa.array(kinds_of_tokens(tokens, self.operations.kinds, name, table))
+            return batch.drop_columns([name]), pa.array(
+                kinds_of_tokens(tokens, self.operations.kinds, name, table)
+            )
         if KIND in batch.schema.names:
             return batch.drop_columns([KIND]), batch.column(KIND)
         return batch, None
@@ -171,7 +177,9 @@ class _KeyedTask(Task):
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
-        bucket.data.add_rows(rows if self.waits else merge_rows(self.merge, rows, keep_deletes=True))
+        bucket.data.add_rows(
+            rows if self.waits else merge_rows(self.merge, rows, keep_deletes=True)
+        )
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

@@ -20,7 +20,14 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.key_runs import flat
-from paimon_stream.merge.spec import DELETE, KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN, UPDATE_BEFORE
+from paimon_stream.merge.spec import (
+    DELETE,
+    KIND,
+    KIND_COLUMN,
+    SEQUENCE,
+    SEQUENCE_COLUMN,
+    UPDATE_BEFORE,
+)
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings, file_settings
@@ -37,10 +44,16 @@ _LONGEST_USER: Final = 100
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
     """The columns of a key-value file of that table; thin files omit the key columns."""
     keys = [
-        DataField(id=_FIRST_KEY_ID + one.id, name=_KEY_PREFIX + one.name, type=one.type.with_nullable(False))
+        DataField(
+            id=_FIRST_KEY_ID + one.id,
+            name=_KEY_PREFIX + one.name,
+            type=one.type.with_nullable(False),
+        )
         for one in map(schema.field, schema.trimmed_primary_keys)
     ]
-    return replace(schema, fields=(*(() if thin else keys), SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields))
+    return replace(
+        schema, fields=(*(() if thin else keys), SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,25 +69,43 @@ class KeyValueSettings:
 
     @classmethod
     def of(
-        cls, schema: TableSchema, options: opt.Options, table: str = "", *, level: int = 0, changelog: bool = False
+        cls,
+        schema: TableSchema,
+        options: opt.Options,
+        table: str = "",
+        *,
+        level: int = 0,
+        changelog: bool = False,
     ) -> "KeyValueSettings":
         """The settings for data files of that level, or for its changelog files. Raises `ConfigError`s."""
         prefix = options.value(opt.CHANGELOG_FILE_PREFIX if changelog else opt.DATA_FILE_PREFIX)
         return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
 
     @classmethod
-    def of_waiting(cls, schema: TableSchema, options: opt.Options, user: str, table: str = "") -> "KeyValueSettings":
+    def of_waiting(
+        cls, schema: TableSchema, options: opt.Options, user: str, table: str = ""
+    ) -> "KeyValueSettings":
         """The settings for the files of bucket -2 that this commit user writes (table-kinds.md §4.1). Their names tell
         Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
         avro = waiting_format(schema.fields, options) is FileFormat.AVRO
-        own = {opt.FILE_FORMAT.key: (opt.FILE_FORMAT.key, "avro"), opt.STATS_MODE.key: (opt.STATS_MODE.key, "none")}
+        own = {
+            opt.FILE_FORMAT.key: (opt.FILE_FORMAT.key, "avro"),
+            opt.STATS_MODE.key: (opt.STATS_MODE.key, "none"),
+        }
         name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
         writer = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
-        return cls._chosen(schema, options, own if avro else _of_level(options, 0, False), writer, table)
+        return cls._chosen(
+            schema, options, own if avro else _of_level(options, 0, False), writer, table
+        )
 
     @classmethod
     def _chosen(
-        cls, schema: TableSchema, options: opt.Options, chosen: Mapping[str, tuple[str, str]], prefix: str, table: str
+        cls,
+        schema: TableSchema,
+        options: opt.Options,
+        chosen: Mapping[str, tuple[str, str]],
+        prefix: str,
+        table: str,
     ) -> "KeyValueSettings":
         """With `chosen`: for each of the table's options, the option that errors name in its place, and its value."""
         values = {general: value for general, (_, value) in chosen.items()}
@@ -87,7 +118,9 @@ class KeyValueSettings:
             raise type(why)(text, **why.context) from None
 
     @classmethod
-    def _of(cls, schema: TableSchema, options: opt.Options, prefix: str, table: str) -> "KeyValueSettings":
+    def _of(
+        cls, schema: TableSchema, options: opt.Options, prefix: str, table: str
+    ) -> "KeyValueSettings":
         thin = options.value(opt.THIN_MODE)
         stored = key_value_schema(schema, thin=thin)
         keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
@@ -106,7 +139,10 @@ class KeyValueSettings:
         """Rows of the table, each with its sequence number and kind, with the columns of the file."""
         arrow = self.file.arrow
         keys = self.values_at - 2
-        names = [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(arrow.names)]
+        names = [
+            name.removeprefix(_KEY_PREFIX) if at < keys else name
+            for at, name in enumerate(arrow.names)
+        ]
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
 
@@ -134,7 +170,9 @@ def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[St
     if thin:
         keys = schema.trimmed_primary_keys
         modes = tuple(
-            key_mode if one.name in keys and f"fields.{one.name}.stats-mode" not in options else mode
+            key_mode
+            if one.name in keys and f"fields.{one.name}.stats-mode" not in options
+            else mode
             for one, mode in zip(plan.fields, plan.modes, strict=True)
         )
         plan = replace(plan, modes=modes)
@@ -145,7 +183,9 @@ class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of `key_value_schema`
     and come in key order, also from file to file. Rows that wait for their buckets come in any order."""
 
-    def __init__(self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str) -> None:
+    def __init__(
+        self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str
+    ) -> None:
         super().__init__(settings.file, storage, runtime, folder)
         self._keyed = settings
         self._first_key: bytes | None = None
@@ -169,12 +209,16 @@ class KeyValueWriter(BucketWriter):
 
     def _key(self, row: pa.Table) -> bytes:
         columns = [flat(row.column(one.name)) for one in self._keyed.keys]
-        return len(columns).to_bytes(4, "big") + encode_columns(columns, [one.type for one in self._keyed.keys]).row(0)
+        return len(columns).to_bytes(4, "big") + encode_columns(
+            columns, [one.type for one in self._keyed.keys]
+        ).row(0)
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         keyed = self._keyed
         keys = [replace(one, type=one.type.with_nullable(True)) for one in keyed.keys]
-        key_stats, _ = encode_stats(keys, [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at], False)
+        key_stats, _ = encode_stats(
+            keys, [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at], False
+        )
         made = replace(
             super()._described(file, columns[keyed.values_at :]),
             key_stats=key_stats,

@@ -19,7 +19,13 @@ from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import one_of, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_stats import RowStats, leaf_columns, with_leaves
-from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option, worth_a_dictionary
+from paimon_stream.write.output import (
+    FileSettings,
+    FileWriter,
+    file_suffix,
+    format_option,
+    worth_a_dictionary,
+)
 
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
@@ -50,7 +56,9 @@ class OrcSettings(FileSettings):
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.ORC)
         return cls(
-            arrow=pa.schema([with_leaves(one, _stored_type) for one in arrow_schema(schema.fields)]),
+            arrow=pa.schema(
+                [with_leaves(one, _stored_type) for one in arrow_schema(schema.fields)]
+            ),
             types=tuple(one.type for one in schema.fields),
             wanted=wanted,
             codec="uncompressed" if codec == "none" else codec,
@@ -59,7 +67,9 @@ class OrcSettings(FileSettings):
             more=tuple(_more(options)),
         )
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "OrcFile":
+    def open(
+        self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+    ) -> "OrcFile":
         """Opens a file; see `FileSettings`."""
         return OrcFile(self, storage, path, first, row_bytes)
 
@@ -83,9 +93,18 @@ class OrcSettings(FileSettings):
         """Arrow's writer for a file that begins with rows like `first`."""
         threshold = self.dictionary
         if threshold is None:
-            texts = {name for name, one in zip(first.column_names, self.types, strict=True) if one.is_string}
+            texts = {
+                name
+                for name, one in zip(first.column_names, self.types, strict=True)
+                if one.is_string
+            }
             threshold = _DICTIONARY_SHARE if texts & set(worth_a_dictionary(first)) else 0.0
-        return orc.ORCWriter(stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more))
+        return orc.ORCWriter(
+            stream,
+            compression=self.codec,
+            dictionary_key_size_threshold=threshold,
+            **dict(self.more),
+        )
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
@@ -117,7 +136,9 @@ def _has_cut_struct(array: pa.Array) -> bool:
     """Whether the array is a slice of structs, or has one inside."""
     type_ = array.type
     if pa.types.is_struct(type_):
-        return array.offset > 0 or any(_has_cut_struct(array.field(i)) for i in range(type_.num_fields))
+        return array.offset > 0 or any(
+            _has_cut_struct(array.field(i)) for i in range(type_.num_fields)
+        )
     if pa.types.is_map(type_):
         return any(map(_has_cut_struct, (array.keys, array.items)))
     return pa.types.is_list(type_) and _has_cut_struct(array.values)
@@ -150,7 +171,12 @@ class OrcFile(FileWriter):
     """An ORC file that is open for writing; see `FileWriter`."""
 
     def __init__(
-        self, settings: "OrcSettings", storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+        self,
+        settings: "OrcSettings",
+        storage: Storage,
+        path: str,
+        first: pa.Table,
+        row_bytes: float | None,
     ) -> None:
         self._settings = settings
         self.stats = RowStats(settings.types, settings.wanted, _LONGEST_BOUND)

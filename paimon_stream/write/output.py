@@ -172,7 +172,9 @@ class FileSettings(ABC):
     suffix: str
 
     @abstractmethod
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
+    def open(
+        self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+    ) -> FileWriter:
         """Opens a new file, which exists under its name from then on. `first` are rows to choose encodings by; they are
         not written. `row_bytes` is the mean size of a row in an earlier file, None if there was none."""
 
@@ -182,7 +184,9 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
     return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
 
 
-def format_option(options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None) -> Any:
+def format_option(
+    options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None
+) -> Any:
     """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if `parse` refuses."""
     raw = options.get(key)
     if raw is None:

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES, with_elements, with_entries
+from paimon_stream.format.arrow_types import (
+    INT96_LAYOUT,
+    JULIAN_EPOCH,
+    TWELVE_BYTES,
+    with_elements,
+    with_entries,
+)
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 from paimon_stream.format.schema_json import TableSchema
@@ -23,7 +29,13 @@ from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_stats import RowStats, file_schema, leaf_types, merged, with_leaves
-from paimon_stream.write.output import Dictionaries, FileSettings, FileWriter, file_suffix, format_option
+from paimon_stream.write.output import (
+    Dictionaries,
+    FileSettings,
+    FileWriter,
+    file_suffix,
+    format_option,
+)
 
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
@@ -65,16 +77,22 @@ class ParquetSettings(FileSettings):
         return cls(
             arrow=arrow,
             stored=stored,
-            leaves=frozenset(i for i, (_, one) in enumerate(_leaves(stored)) if one.equals(TWELVE_BYTES)),
+            leaves=frozenset(
+                i for i, (_, one) in enumerate(_leaves(stored)) if one.equals(TWELVE_BYTES)
+            ),
             types=tuple(one.type for one in schema.fields),
             codec="none" if codec == "uncompressed" else codec,
             level=level if codec == "zstd" else None,
             suffix=file_suffix(options, FileFormat.PARQUET, codec),
-            dictionary=format_option(options, "parquet.enable.dictionary", boolean, "parquet-hadoop"),
+            dictionary=format_option(
+                options, "parquet.enable.dictionary", boolean, "parquet-hadoop"
+            ),
             more=tuple(_more(options)),
         )
 
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> "ParquetFile":
+    def open(
+        self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+    ) -> "ParquetFile":
         """Opens a file; see `FileSettings`."""
         return ParquetFile(self, storage, path, first)
 
@@ -91,7 +109,11 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("parquet.page.size", "data_page_size", size),
         ("parquet.dictionary.page.size", "dictionary_pagesize_limit", size),
         ("parquet.page.row.count.limit", "max_rows_per_page", positive),
-        ("parquet.writer.version", "data_page_version", lambda text: _PAGE_VERSIONS[text.strip().lower()]),
+        (
+            "parquet.writer.version",
+            "data_page_version",
+            lambda text: _PAGE_VERSIONS[text.strip().lower()],
+        ),
     ):
         found = format_option(options, key, parse, "parquet-hadoop")
         if found is not None and argument in _KNOWN_TO_ARROW:
@@ -104,14 +126,18 @@ class _ParquetStats:
     over such rows. Text: Arrow keeps no bounds in a row group with a bound above 4 KiB. Timestamps of more than 6
     digits have no bounds."""
 
-    def __init__(self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]) -> None:
+    def __init__(
+        self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]
+    ) -> None:
         """`footers` has the footer when the file is complete."""
         self._footers = footers
         self._types = types
         leaves = [len(leaf_types(one)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
         self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
-        self._rows = RowStats(types, [one.is_float or int96 for one, int96 in zip(types, self._int96, strict=True)])
+        self._rows = RowStats(
+            types, [one.is_float or int96 for one, int96 in zip(types, self._int96, strict=True)]
+        )
         self._texts = [i for i, one in enumerate(types) if one.is_string]
 
     def add(self, rows: pa.Table) -> None:
@@ -133,7 +159,9 @@ class _ParquetStats:
             elif type_.is_float:
                 made.append(rows[i])
             else:
-                made.append(self._column([group.column(self._leaf[i]) for group in groups], i, type_))
+                made.append(
+                    self._column([group.column(self._leaf[i]) for group in groups], i, type_)
+                )
         return made
 
     def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
@@ -144,7 +172,11 @@ class _ParquetStats:
         nulls = sum(one.null_count for one in statistics)
         valued = [one for one in statistics if one.num_values]
         observed = self._rows.bounds[i]
-        bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in valued if one.has_min_max]
+        bounds = [
+            (_value(one.min_raw, type_), _value(one.max_raw, type_))
+            for one in valued
+            if one.has_min_max
+        ]
         low, high = None, None
         if not type_.is_binary and len(bounds) + len(observed) == len(valued):
             low, high = merged(bounds + observed, type_)
@@ -164,7 +196,9 @@ def _value(raw: Any, type_: DataType) -> Any:
 class ParquetFile(FileWriter):
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
-    def __init__(self, settings: "ParquetSettings", storage: Storage, path: str, first: pa.Table) -> None:
+    def __init__(
+        self, settings: "ParquetSettings", storage: Storage, path: str, first: pa.Table
+    ) -> None:
         self._stored = settings.stored
         self._leaves = settings.leaves
         footers: list[pq.FileMetaData] = []
@@ -175,7 +209,11 @@ class ParquetFile(FileWriter):
         super().__init__(storage, path)
         # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds leave NaN out.
         leaves = _leaves(self._stored)
-        bounded = [leaf for leaf, one in leaves if not (one.equals(TWELVE_BYTES) or pa.types.is_floating(one))]
+        bounded = [
+            leaf
+            for leaf, one in leaves
+            if not (one.equals(TWELVE_BYTES) or pa.types.is_floating(one))
+        ]
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,
@@ -239,4 +277,6 @@ def _of_nanos(array: pa.Array) -> pa.Array:
     made["day"] = nanos // _DAY_NANOS + JULIAN_EPOCH
     made["nanos"] = nanos % _DAY_NANOS
     valid = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count)
+    return pa.Array.from_buffers(
+        TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count
+    )

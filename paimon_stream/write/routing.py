@@ -42,7 +42,11 @@ class Router:
     """Numbers a table's groups in the order of their first rows; `groups[number]` is one. Holds no single rows."""
 
     def __init__(
-        self, schema: TableSchema, options: Options, table: str = "", assigner: Assigner | None = None
+        self,
+        schema: TableSchema,
+        options: Options,
+        table: str = "",
+        assigner: Assigner | None = None,
     ) -> None:
         """`assigner` finds dynamic buckets. Raises `UnsupportedFeature` unless buckets are fixed, -1 or -2."""
         self.groups: list[Group] = []
@@ -72,25 +76,39 @@ class Router:
         codes, partitions = self._partition_codes(batch)
         buckets_of = max(1, self.total_buckets)
         if self._keys:
-            keys, types = batch.select([one.name for one in self._keys]), [one.type for one in self._keys]
+            keys, types = (
+                batch.select([one.name for one in self._keys]),
+                [one.type for one in self._keys],
+            )
             if self._assigner is not None:
                 buckets_of = MOST_BUCKETS
-                codes = codes * buckets_of + self._dynamic(self._assigner, codes, partitions, key_hashes(keys, types))
+                codes = codes * buckets_of + self._dynamic(
+                    self._assigner, codes, partitions, key_hashes(keys, types)
+                )
             else:
-                codes = codes * buckets_of + assign_buckets(keys, types, self.total_buckets, self._function)
+                codes = codes * buckets_of + assign_buckets(
+                    keys, types, self.total_buckets, self._function
+                )
         below = len(partitions) * buckets_of
         found = _distinct(codes, below)
-        groups = (Group(partitions[code // buckets_of], self._only + int(code % buckets_of)) for code in found)
+        groups = (
+            Group(partitions[code // buckets_of], self._only + int(code % buckets_of))
+            for code in found
+        )
         numbers = np.fromiter(map(self._number, groups), np.int64)
         return int(numbers[0]) if len(numbers) == 1 else _replaced(codes, found, numbers, below)
 
-    def _dynamic(self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Numbers) -> Numbers:
+    def _dynamic(
+        self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Numbers
+    ) -> Numbers:
         """The bucket of each row, by its partition's code and the hash of its key."""
         if len(partitions) == 1:
             return assigner.assign(partitions[0], hashes)
         buckets, order = np.empty(len(codes), np.int32), np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
-        for partition, start, end in zip(partitions, [0, *ends.tolist()], ends.tolist(), strict=False):
+        for partition, start, end in zip(
+            partitions, [0, *ends.tolist()], ends.tolist(), strict=False
+        ):
             rows = order[start:end]
             buckets[rows] = assigner.assign(partition, hashes[rows])
         return buckets
@@ -121,7 +139,9 @@ class Router:
             codes = _replaced(codes, found, np.arange(len(found)), most)
         first_rows = np.empty(len(found), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
-        return codes, self._partition_rows([column.take(pa.array(first_rows)) for column in columns], codes)
+        return codes, self._partition_rows(
+            [column.take(pa.array(first_rows)) for column in columns], codes
+        )
 
     def _partition_rows(self, columns: Sequence[pa.Array], codes: GroupIds) -> list[bytes]:
         types = [one.type for one in self._partition]
@@ -134,21 +154,32 @@ class Router:
 
     def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:
         """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's value."""
-        sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
+        sizes = {
+            code: size
+            for code, value in enumerate(values)
+            if (size := self._name_bytes(one, value))
+        }
         if sizes:
             text = (
                 f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
                 f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
                 f"would take {max(sizes.values()):,}. Shorten the value, or partition by another column."
             )
-            raise ValueTooLong(text, table=self._table, column=one.name, count=int(np.isin(codes, list(sizes)).sum()))
+            raise ValueTooLong(
+                text,
+                table=self._table,
+                column=one.name,
+                count=int(np.isin(codes, list(sizes)).sum()),
+            )
 
     def _name_bytes(self, one: DataField, value: Any) -> int:
         """The number of bytes in the folder's name if it is too long, else 0."""
         most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
         if most + len(one.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
             return 0
-        size = len(partition_path((one.name,), (one.type,), (value,), legacy=self._legacy_name).encode())
+        size = len(
+            partition_path((one.name,), (one.type,), (value,), legacy=self._legacy_name).encode()
+        )
         return size if size > LONGEST_NAME else 0
 
 
@@ -170,7 +201,9 @@ def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.Re
 
 def _distinct(codes: GroupIds, below: int) -> GroupIds:
     """The distinct codes, ascending. All codes are below `below`."""
-    return np.flatnonzero(np.bincount(codes, minlength=1)) if below <= _FEW_CODES else np.unique(codes)
+    return (
+        np.flatnonzero(np.bincount(codes, minlength=1)) if below <= _FEW_CODES else np.unique(codes)
+    )
 
 
 def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
@@ -197,7 +230,9 @@ _MASK: Final = 0xFFFFFFFF
 _WIDE: Final = Context(prec=50)
 
 
-def assign_buckets(batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default") -> Numbers:
+def assign_buckets(
+    batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default"
+) -> Numbers:
     """The bucket of every row, 0 to `count` - 1. `batch` has the columns of `bucket-key`, in its order, with
     these `types`. `function` is the option `bucket-function.type`. Raises `UnsupportedFeature` for nested types,
     `InvalidOption` if the key does not suit the function, `InvalidData` for columns that do not fit their type."""
@@ -213,14 +248,18 @@ def assign_buckets(batch: pa.RecordBatch, types: Sequence[DataType], count: int,
 def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
     """Paimon's hash of every row. The columns are those of the key, and `types` their types."""
     blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
-    return np.concatenate([hash_rows(encode_columns(one.columns, types)) for one in blocks] or [np.zeros(0, np.int32)])
+    return np.concatenate(
+        [hash_rows(encode_columns(one.columns, types)) for one in blocks] or [np.zeros(0, np.int32)]
+    )
 
 
 def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
     """Floor modulo of the one key column; NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
         found = f"not {', '.join(str(type_) for type_ in types) or 'none'}."
-        text = f"bucket-function.type = mod needs one bucket key column of type INT or BIGINT, {found}"
+        text = (
+            f"bucket-function.type = mod needs one bucket key column of type INT or BIGINT, {found}"
+        )
         raise InvalidOption(text, option="bucket-function.type", value="mod")
     values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
     buckets: Numbers = np.mod(values, num_buckets).astype(np.int32)
@@ -241,14 +280,18 @@ def _hive(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) ->
 
 def _column(column: pa.Array, type_: DataType) -> Hashes:
     if type_.is_timestamp or type_.is_nested:
-        raise UnsupportedFeature(f"bucket-function.type = hive does not take {type_} as a bucket key.", type=str(type_))
+        raise UnsupportedFeature(
+            f"bucket-function.type = hive does not take {type_} as a bucket key.", type=str(type_)
+        )
     if not column.type.equals(arrow_type(type_)):
         raise InvalidData(f"A bucket key of type {type_} came as {column.type}.", type=str(type_))
     if type_.is_string or type_.is_binary:
         return _bytes(column.cast(pa.binary()).fill_null(b""))
     if type_.root is TypeRoot.DECIMAL:
         found = column.dictionary_encode()
-        hashes = np.array([_decimal(one, type_.scale) for one in found.dictionary.to_pylist()] + [0], np.uint32)
+        hashes = np.array(
+            [_decimal(one, type_.scale) for one in found.dictionary.to_pylist()] + [0], np.uint32
+        )
         decimals: Hashes = hashes[found.indices.fill_null(len(hashes) - 1).to_numpy()]
         return decimals
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
@@ -276,7 +319,9 @@ def _bytes(column: pa.Array) -> Hashes:
         values = np.frombuffer(fixed.buffers()[1], np.int8).reshape(-1, length).astype(np.uint32)
         weights = np.full(length, _FACTOR, np.uint32)
         weights[0] = 1
-        made[rows] = (values * np.cumprod(weights, dtype=np.uint32)[::-1]).sum(axis=1, dtype=np.uint32)
+        made[rows] = (values * np.cumprod(weights, dtype=np.uint32)[::-1]).sum(
+            axis=1, dtype=np.uint32
+        )
     return made
 
 

@@ -12,11 +12,24 @@ import pyarrow.compute as pc
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.merge import spec
-from paimon_stream.options import IGNORE_UPDATE_BEFORE, OPERATION_COLUMN, OPERATION_MAPPING, ROWKIND_FIELD, Options
+from paimon_stream.options import (
+    IGNORE_UPDATE_BEFORE,
+    OPERATION_COLUMN,
+    OPERATION_MAPPING,
+    ROWKIND_FIELD,
+    Options,
+)
 
-_TOKENS: Final = {"+I": spec.INSERT, "-U": spec.UPDATE_BEFORE, "+U": spec.UPDATE_AFTER, "-D": spec.DELETE}
+_TOKENS: Final = {
+    "+I": spec.INSERT,
+    "-U": spec.UPDATE_BEFORE,
+    "+U": spec.UPDATE_AFTER,
+    "-D": spec.DELETE,
+}
 _SHOWN: Final = 3
-_OWN_WORDS: Final = f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
+_OWN_WORDS: Final = (
+    f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
+)
 _STORED_WORDS: Final = (
     f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
     "instead of the table's option rowkind.field."
@@ -47,13 +60,20 @@ class Operations:
         if not options.is_set(OPERATION_COLUMN):
             if options.is_set(OPERATION_MAPPING):
                 text = f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map."
-                raise InvalidOption(f"{text} Name the column, or leave the mapping out.", option=OPERATION_MAPPING.key)
+                raise InvalidOption(
+                    f"{text} Name the column, or leave the mapping out.",
+                    option=OPERATION_MAPPING.key,
+                )
             return None
         mapping = options.value(OPERATION_MAPPING) if options.is_set(OPERATION_MAPPING) else None
-        kinds = _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
+        kinds = (
+            _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
+        )
         return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
-    def check(self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str) -> None:
+    def check(
+        self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
+    ) -> None:
         """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names the same text."""
         if not schema.primary_keys:
             wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
@@ -74,18 +94,24 @@ class Operations:
             wrong = f"have {found} columns of that name. Drop or rename the others"
         else:
             wrong = "have no such column. Select it beside the table's columns"
-        text = f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written."
+        text = (
+            f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written."
+        )
         raise IncompatibleSchema(text, column=self.column).of_table(table)
 
 
-def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
+def kinds_of_tokens(
+    tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
+) -> Kinds:
     """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown tokens."""
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
         why = f"but in {ROWS} its value is not one of {', '.join(known)}; it is {_listed(wrong)}. {cure}"
         text = f"Column {column!r} says what each row for {table} does, {why}"
-        raise BadRowKind(text, table=table, column=column, count=at.null_count, tokens=tuple(wrong[:_SHOWN]))
+        raise BadRowKind(
+            text, table=table, column=column, count=at.null_count, tokens=tuple(wrong[:_SHOWN])
+        )
     kinds = np.fromiter(known.values(), np.int8)
     found: Kinds = kinds[at.to_numpy(zero_copy_only=False)]
     return found
@@ -153,7 +179,8 @@ class KindRules:
         return cls(
             table=merge.table,
             field=field,
-            dropped=dropped or ((spec.UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
+            dropped=dropped
+            or ((spec.UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
             refused=refused,
             refusal=refusal,
             columns=tuple(_column_rules(schema, merge)),
@@ -167,8 +194,14 @@ class KindRules:
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
         """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises `BadRowKind`."""
         if self.field is not None:
-            return kinds_of_tokens(rows.column(self.field), _TOKENS, self.field, self.table, _STORED_WORDS)
-        return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
+            return kinds_of_tokens(
+                rows.column(self.field), _TOKENS, self.field, self.table, _STORED_WORDS
+            )
+        return (
+            None
+            if given is None
+            else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
+        )
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
         """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
@@ -199,7 +232,9 @@ def _refused(merge: spec.MergeSpec) -> tuple[tuple[int, ...], str]:
         for name, rule in merge.rules.items():
             if _takes_nothing_back(rule):
                 if merge.remove_on_delete:
-                    return (spec.UPDATE_BEFORE,), f"{rule.function} of column {name!r} takes no value back"
+                    return (
+                        spec.UPDATE_BEFORE,
+                    ), f"{rule.function} of column {name!r} takes no value back"
                 return both, _why_not(name, rule)
     return (), ""
 
@@ -222,9 +257,15 @@ def _column_rules(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_Colum
             continue
         yield _ColumnRule(
             column=name,
-            why=f"the product of column {name!r} cannot be divided by 0" if only_zero else _why_not(name, rule),
+            why=f"the product of column {name!r} cannot be divided by 0"
+            if only_zero
+            else _why_not(name, rule),
             only_zero=only_zero,
             ordering=grouped,
             deletes_remove=merge.remove_on_delete,
-            removers=tuple(ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]),
+            removers=tuple(
+                ordering
+                for ordering in removing
+                if min(map(place.__getitem__, ordering)) < place[name]
+            ),
         )

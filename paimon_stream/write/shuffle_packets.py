@@ -20,7 +20,9 @@ PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece bin
 """The columns of packets, as Spark declares them."""
 
 _TYPES: Final = {"int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary()}
-_SCHEMA: Final = pa.schema([(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))])
+_SCHEMA: Final = pa.schema(
+    [(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))]
+)
 _NOT_WHOLE: Final = (
     "The last rows of a task did not come whole. Nothing was published. Restart the query; if it happens again, "
     "report it."
@@ -77,7 +79,10 @@ class _Packer:
         self.bytes = 0
         self._names = list(names)
         # NULL is left to the task that writes.
-        kept = (replace(one, type=one.type.with_nullable(True)) for one in map(schema.field, self._names))
+        kept = (
+            replace(one, type=one.type.with_nullable(True))
+            for one in map(schema.field, self._names)
+        )
         self._plan = ColumnPlan.of(replace(schema, fields=tuple(kept)), table)
         self._router = Router(schema, spec.options, table)
         self._router.names_folders = False  # the task that writes may ignore the row
@@ -114,7 +119,9 @@ class _Packer:
         counts = np.bincount(places, minlength=len(self._keys))
         if np.count_nonzero(counts) > 1:
             few = len(self._keys) <= 2**16
-            rows = rows.take(pa.array(np.argsort(places.astype(np.uint16) if few else places, kind="stable")))
+            rows = rows.take(
+                pa.array(np.argsort(places.astype(np.uint16) if few else places, kind="stable"))
+            )
         stream = pa.BufferOutputStream()
         bounds, keys, ends, row = [0], [], [], 0
         for place in np.flatnonzero(counts).tolist():
@@ -127,7 +134,9 @@ class _Packer:
             ends += [False] * (len(cuts) - 1) + [True]
         return self._records(stream.getvalue(), bounds, keys, ends)
 
-    def _records(self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]) -> pa.RecordBatch:
+    def _records(
+        self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
+    ) -> pa.RecordBatch:
         first = self._number
         self._number += len(keys)
         places = pa.py_buffer(np.array(bounds, np.int32).tobytes())

@@ -13,7 +13,14 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.errors import FormatError, InvalidData, PaimonStreamError, StorageError, UnknownVersion, by_name
+from paimon_stream.errors import (
+    FormatError,
+    InvalidData,
+    PaimonStreamError,
+    StorageError,
+    UnknownVersion,
+    by_name,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.json_text import BROKEN
@@ -59,10 +66,18 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
     match result:
         case TaskResult():
             counts = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
-            body = counts + _ROW_BYTES.pack(result.row_bytes) + CommitMessage.serialize_all(result.messages)
+            body = (
+                counts
+                + _ROW_BYTES.pack(result.row_bytes)
+                + CommitMessage.serialize_all(result.messages)
+            )
             kind = _RESULT
         case TaskFailure(error=error):
-            fields = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
+            fields = {
+                "error": type(error).__name__,
+                "message": error.pattern,
+                "context": error.context,
+            }
             body = json.dumps(fields, default=str).encode()
             kind = _FAILURE
     return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, 0) + body
@@ -73,7 +88,9 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         text = f"These {len(data)} bytes are not the result of a write task."
-        raise FormatError(f"{text} Install the same release of paimon-stream on the driver and the executors.")
+        raise FormatError(
+            f"{text} Install the same release of paimon-stream on the driver and the executors."
+        )
     _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
         text = f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}."
@@ -89,7 +106,9 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
             (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
             end += _ROW_BYTES.size
     except BROKEN:
-        raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
+        raise FormatError(
+            f"The result of task {partition_id} is broken ({len(data)} bytes)."
+        ) from None
     messages = CommitMessage.deserialize_all(data[end:], message_version)
     return TaskResult(messages=tuple(messages), row_bytes=row_bytes, partition_id=partition_id)
 
@@ -100,7 +119,9 @@ NewFiles: TypeAlias = tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]
 """The data files and the changelog files of one (partition, bucket)."""
 
 _BUFFER_BYTES: Final = 256 * 2**20
-_LEAST_STAGE_BYTES: Final = 4 * 2**20  # splitting is faster while the rows fit into the processor's cache
+_LEAST_STAGE_BYTES: Final = (
+    4 * 2**20
+)  # splitting is faster while the rows fit into the processor's cache
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
@@ -139,7 +160,11 @@ def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData
     """The first error, with its count summed over all errors of the same class in the same column."""
     kind, column = type(first), first.context.get("column")
     alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
-    return first if not alike else first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
+    return (
+        first
+        if not alike
+        else first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
+    )
 
 
 class Task(ABC):
@@ -153,7 +178,9 @@ class Task(ABC):
         self.assigner: Assigner | None = None
         if spec.is_dynamic:
             given = spec.storage, self.layout, spec.options
-            self.assigner = Assigner(*given, index=spec.index, tasks=spec.assigners, uuid=spec.runtime.ids.uuid())
+            self.assigner = Assigner(
+                *given, index=spec.index, tasks=spec.assigners, uuid=spec.runtime.ids.uuid()
+            )
         self.router = Router(spec.schema, spec.options, table, self.assigner)
         self.writers: list[BucketWriter] = []
         self.indexes: list[str] = []
@@ -235,7 +262,9 @@ class _AppendTask(Task):
     def __init__(self, spec: WriteSpec) -> None:
         super().__init__(spec)
         self.settings = DataFileSettings.of(spec.schema, spec.options, spec.storage.location)
-        self.open: dict[int, None] = {}  # numbers of writers with an open file, least recently used first
+        self.open: dict[
+            int, None
+        ] = {}  # numbers of writers with an open file, least recently used first
         self.waiting_bytes = 0
         self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
         self.staged_bytes = 0
@@ -272,7 +301,9 @@ class _AppendTask(Task):
     def _give(self, number: int, rows: pa.RecordBatch) -> None:
         while len(self.writers) <= number:
             folder = self.folder(len(self.writers))
-            self.writers.append(BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder))
+            self.writers.append(
+                BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder)
+            )
         writer = self.writers[number]
         before = writer.waiting_bytes
         writer.add(rows)

@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 
-from tests.kits.clusters import LocalCluster, Shipping, Standalone, make_python, pack_python, zip_package
+from tests.kits.clusters import (
+    LocalCluster,
+    Shipping,
+    Standalone,
+    make_python,
+    pack_python,
+    zip_package,
+)
 
 
 @pytest.fixture(scope="session")
 def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A Python with the package, and one without."""
     root = tmp_path_factory.mktemp("pythons")
-    return {name: make_python(root / name, installed=name == "installed") for name in ("installed", "bare")}
+    return {
+        name: make_python(root / name, installed=name == "installed")
+        for name in ("installed", "bare")
+    }
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,9 @@ DATA_FILE = r"/bucket-\d+/data-"
 
 
 def data_puts(proxy: FaultProxy) -> list[Entry]:
-    return [entry for entry in proxy.log if entry.method == "PUT" and re.search(DATA_FILE, entry.path)]
+    return [
+        entry for entry in proxy.log if entry.method == "PUT" and re.search(DATA_FILE, entry.path)
+    ]
 
 
 def executor_of(visit: Visit) -> int:
@@ -69,7 +71,11 @@ def test_executors_that_are_killed_in_a_batch_lose_and_double_nothing(
 
 
 def test_a_slow_task_and_its_copy_write_one_file_that_counts(
-    standalone: Standalone, s3_server: StoreServer, java_on_s3: Any, archives: Shipping, tmp_path: Path
+    standalone: Standalone,
+    s3_server: StoreServer,
+    java_on_s3: Any,
+    archives: Shipping,
+    tmp_path: Path,
 ) -> None:
     """Both attempts store their file before either has an answer."""
 
@@ -130,10 +136,16 @@ def test_a_keyed_table_survives_the_loss_of_its_shuffle(
             before = len(data_puts(proxy))
             proxy.add(Rule("hold", "PUT", DATA_FILE, times=2))
             (mapper,) = visits.until("task", batch=1, partition=1)
-            wait_until(lambda: len(data_puts(proxy)) >= before + 2, "tasks after the shuffle put files")
+            wait_until(
+                lambda: len(data_puts(proxy)) >= before + 2, "tasks after the shuffle put files"
+            )
             kill_executor(executor_of(mapper))
             proxy.release()
-        again = [stage for stage in job.events("StageSubmitted") if stage["Stage Info"]["Stage Attempt ID"] > 0]
+        again = [
+            stage
+            for stage in job.events("StageSubmitted")
+            if stage["Stage Info"]["Stage Attempt ID"] > 0
+        ]
         assert again, "Spark ran a stage again because its output was lost"
         job.check(java_on_s3)
 
@@ -179,7 +191,11 @@ def test_an_executor_that_is_killed_while_it_compacts_changes_no_row(
 
 
 def test_a_driver_that_is_killed_in_a_batch_is_started_again(
-    standalone: Standalone, s3_server: StoreServer, java_on_s3: Any, installed: Shipping, tmp_path: Path
+    standalone: Standalone,
+    s3_server: StoreServer,
+    java_on_s3: Any,
+    installed: Shipping,
+    tmp_path: Path,
 ) -> None:
     """Its executors are at work, and go on when it is dead."""
 
@@ -188,7 +204,13 @@ def test_a_driver_that_is_killed_in_a_batch_is_started_again(
 
     with Visits(held) as visits:
         job = Job(
-            standalone, s3_server, tmp_path / "driver", shipping=installed, batches=4, visits=visits.url, visited=[1]
+            standalone,
+            s3_server,
+            tmp_path / "driver",
+            shipping=installed,
+            batches=4,
+            visits=visits.url,
+            visited=[1],
         )
         with job.running() as child:
             visits.until("task", 2, batch=1)
@@ -204,7 +226,9 @@ def test_executors_without_the_package_end_the_query(
     """The error says what to do, and nothing is in the table."""
     job = Job(standalone, s3_server, tmp_path / "driver", shipping=not_shipped, batches=1)
     job.run(fails=True)
-    (cure,) = set(re.findall(r"ConfigError: Batch 0: (Spark's executors do not have .*)", job.said()))
+    (cure,) = set(
+        re.findall(r"ConfigError: Batch 0: (Spark's executors do not have .*)", job.said())
+    )
     assert job.location in cure
     assert "--py-files" in cure
     assert not job.table.snapshots()

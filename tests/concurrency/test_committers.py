@@ -95,7 +95,9 @@ def published(actors: Sequence[Actor]) -> list[int]:
 def test_two_users_are_both_published_in_every_order_and_leave_nothing_behind() -> None:
     for order in some(orders_of_two()):
         bench = Bench()
-        actors = [Actor(bench, bench.request(0, [bench.message(user)], user=user)) for user in ("a", "b")]
+        actors = [
+            Actor(bench, bench.request(0, [bench.message(user)], user=user)) for user in ("a", "b")
+        ]
         play(actors, order)
         assert published(actors) == [1, 2], order
         bench.audit(["a", "b"], orphans=True)
@@ -122,7 +124,9 @@ def test_two_committers_that_both_merge_manifests_agree_in_every_order(min_count
         for number in range(3):
             message = bench.message(f"old-{number}")
             bench.committer().commit(bench.request(number, [message], user="old"))
-        actors = [Actor(bench, bench.request(0, [bench.message(user)], user=user)) for user in ("a", "b")]
+        actors = [
+            Actor(bench, bench.request(0, [bench.message(user)], user=user)) for user in ("a", "b")
+        ]
         play(actors, order)
         assert published(actors) == [4, 5], order
         bench.audit(["a", "b", "old-0", "old-1", "old-2"], orphans=True)
@@ -132,10 +136,13 @@ def test_sequence_numbers_of_one_bucket_never_repeat_in_any_order() -> None:
     for order in some(list(orders_of_two())[::3]):
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         actors = [
-            Actor(bench, bench.request(0, [bench.message(user)], user=user, renumber=True)) for user in ("a", "b")
+            Actor(bench, bench.request(0, [bench.message(user)], user=user, renumber=True))
+            for user in ("a", "b")
         ]
         play(actors, order)
-        ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live())
+        ranges = sorted(
+            (e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live()
+        )
         assert ranges == [(0, 9), (10, 19)], order
 
 
@@ -144,14 +151,17 @@ def test_three_committers_two_of_one_user_in_many_orders() -> None:
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         names = (("me", "a"), ("me", "b"), ("you", "c"))
         actors = [
-            Actor(bench, bench.request(0, [bench.message(name)], user=user, renumber=True)) for user, name in names
+            Actor(bench, bench.request(0, [bench.message(name)], user=user, renumber=True))
+            for user, name in names
         ]
         play(actors, order)
         assert published(actors) == [1, 2], order
         live = bench.live_names()
         assert "c" in live and len(live) == 2, order
         assert bench.orphans() == set(), order
-        ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live())
+        ranges = sorted(
+            (e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live()
+        )
         assert ranges == [(0, 9), (10, 19)], order
 
 

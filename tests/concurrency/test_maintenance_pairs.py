@@ -16,7 +16,9 @@ STEP = 1 if MANY else 61
 
 @pytest.mark.parametrize("expired", [False, True], ids=["all snapshots", "expired to 6"])
 @pytest.mark.parametrize("first", [name for name in COMMANDS if name != "append"])
-def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(first: str, expired: bool) -> None:
+def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(
+    first: str, expired: bool
+) -> None:
     for number, second in enumerate(COMMANDS):
         at, met = number % STEP, True
         while met:
@@ -29,7 +31,9 @@ def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(firs
                 rivals.audit()
                 rivals.lives_on()
             except Exception as wrong:
-                raise AssertionError(f"{second} before operation {at} of {first}: {rivals.done}") from wrong
+                raise AssertionError(
+                    f"{second} before operation {at} of {first}: {rivals.done}"
+                ) from wrong
 
 
 DELETING = [name for name in COMMANDS if name not in ("append", "abort", "orphans", "tag")]
@@ -52,7 +56,9 @@ def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str
                 rivals.audit()
                 rivals.lives_on()
             except Exception as wrong:
-                raise AssertionError(f"{first} to {stops}, {second} to {yields}: {rivals.done}") from wrong
+                raise AssertionError(
+                    f"{first} to {stops}, {second} to {yields}: {rivals.done}"
+                ) from wrong
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["alone", "with commits after it"])

@@ -49,7 +49,9 @@ def test_an_append_that_is_published_before_an_overwrite_is_replaced_too() -> No
     bench = bench_with("a", "b")
     late = bench.message("late", dt="a")
     new = bench.message("new", dt="a")
-    writer(bench, "o", lambda: writer(bench, "w").commit(0, [late])).overwrite({"dt": "a"}, [new], 0)
+    writer(bench, "o", lambda: writer(bench, "w").commit(0, [late])).overwrite(
+        {"dt": "a"}, [new], 0
+    )
     assert kinds(bench) == [("w", CommitKind.APPEND), ("o", CommitKind.OVERWRITE)]
     bench.audit(["new", "old-b"])
 

@@ -68,7 +68,9 @@ def test_every_row_that_was_acknowledged_is_there_once(
     proxy.clear()
     acknowledged = [row for one in written for row in one.acknowledged]
     attempts = sum(one.attempts for one in written)
-    print(f"{len(acknowledged)} commits, {attempts} attempts, {asked} requests, {failed} faults, {took:.0f} s")
+    print(
+        f"{len(acknowledged)} commits, {attempts} attempts, {asked} requests, {failed} faults, {took:.0f} s"
+    )
     unknown = sum(len(one.errors) for one in written)
     assert len(acknowledged) + unknown == processes * writers * commits
     assert faults or not unknown
@@ -81,7 +83,9 @@ def test_every_row_that_was_acknowledged_is_there_once(
     assert table.verify().healthy
 
 
-def test_two_drivers_on_one_checkpoint(s3_server: StoreServer, proxy: FaultProxy, reader: OtherReader) -> None:
+def test_two_drivers_on_one_checkpoint(
+    s3_server: StoreServer, proxy: FaultProxy, reader: OtherReader
+) -> None:
     stream = RowStream(s3_server, proxy, store={})
     stream.batch()
     options = s3_server.options(proxy)

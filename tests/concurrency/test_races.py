@@ -58,7 +58,9 @@ def writes_and_compacts(bench: Bench, user: str) -> CommitRequest:
 def deletes(bench: Bench, user: str) -> CommitRequest:
     """Rows of x1 are deleted: the file is written again without them."""
     old = next(entry.file for entry in bench.live() if entry.file.file_name == "x1")
-    return bench.request(0, [replace(bench.message(f"{user}-new", rows=4, dt="x"), deleted_files=(old,))], user=user)
+    return bench.request(
+        0, [replace(bench.message(f"{user}-new", rows=4, dt="x"), deleted_files=(old,))], user=user
+    )
 
 
 def after(live: set[str], what: Any, user: str) -> set[str] | None:
@@ -80,7 +82,9 @@ def after(live: set[str], what: Any, user: str) -> set[str] | None:
     raise AssertionError(what)
 
 
-def step_through(bench: Bench, requests: Sequence[CommitRequest], order: Sequence[int]) -> list[Actor]:
+def step_through(
+    bench: Bench, requests: Sequence[CommitRequest], order: Sequence[int]
+) -> list[Actor]:
     actors = [Actor(bench, request) for request in requests]
     try:
         for turn in order:
@@ -89,7 +93,9 @@ def step_through(bench: Bench, requests: Sequence[CommitRequest], order: Sequenc
         for actor in actors:
             actor.finish()
     for actor in actors:
-        assert actor.error is None or isinstance(actor.error, CommitConflict), f"{order}: {actor.error!r}"
+        assert actor.error is None or isinstance(actor.error, CommitConflict), (
+            f"{order}: {actor.error!r}"
+        )
     return actors
 
 
@@ -144,7 +150,11 @@ def settle(what: Any, user: str, actor: Actor, live: set[str], published: Sequen
     if actor.error is not None:
         assert isinstance(actor.error, DeletedFiles) and what is deletes and own == []
     elif isinstance(actor.outcome, Nothing):
-        assert isinstance(actor.outcome.compact_failed, DeletedFiles) and what is compacts and own == []
+        assert (
+            isinstance(actor.outcome.compact_failed, DeletedFiles)
+            and what is compacts
+            and own == []
+        )
     else:
         assert isinstance(actor.outcome, Published) and own
         failed = actor.outcome.compact_failed
@@ -157,9 +167,13 @@ def test_two_compactions_of_other_files_with_overlapping_keys_never_both_come_in
         bench = Bench(options={"bucket": "1"}, keys=("id",))
         for name in "ab":
             append(bench, name)
-        messages = [bench.compaction(name, into=f"{name}-new", **keys(low, low + 9)) for name, low in
-                    (("a", 0), ("b", 5))]  # fmt: skip
-        requests = [bench.request(0, [one], user=user) for one, user in zip(messages, "ab", strict=True)]
+        messages = [
+            bench.compaction(name, into=f"{name}-new", **keys(low, low + 9))
+            for name, low in (("a", 0), ("b", 5))
+        ]
+        requests = [
+            bench.request(0, [one], user=user) for one, user in zip(messages, "ab", strict=True)
+        ]
         actors = step_through(bench, requests, order)
         left_out = [one.outcome for one in actors if isinstance(one.outcome, Nothing)]
         assert [type(one.compact_failed) for one in left_out] == [KeyRangeOverlap]

@@ -32,7 +32,9 @@ class Slow:
 def grown(snapshots: int) -> Bench:
     bench = Bench()
     for number in range(snapshots):
-        bench.committer().commit(bench.request(number, [bench.message(f"old-{number}")], user="you"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"old-{number}")], user="you")
+        )
     return bench
 
 
@@ -56,7 +58,9 @@ def check(bench: Bench, snapshots: int, outcome: str) -> None:
 
 
 @pytest.mark.parametrize("snapshots", [0, 1, 3])
-def test_a_snapshot_on_which_another_writer_has_built_at_any_operation_stays(snapshots: int) -> None:
+def test_a_snapshot_on_which_another_writer_has_built_at_any_operation_stays(
+    snapshots: int,
+) -> None:
     outcomes = set()
     for at in range(1, 80):
         bench = grown(snapshots)
@@ -87,7 +91,9 @@ class BeforeRemoval:
 
 
 @pytest.mark.parametrize("snapshots", [0, 1, 3])
-def test_what_a_paused_writer_builds_on_a_snapshot_that_was_taken_back_leaves_a_readable_table(snapshots: int) -> None:
+def test_what_a_paused_writer_builds_on_a_snapshot_that_was_taken_back_leaves_a_readable_table(
+    snapshots: int,
+) -> None:
     """It has read the snapshot, and publishes after the slow commit has given up."""
     landed = 0
     for at in range(1, 80):

@@ -28,7 +28,9 @@ def options_of(dice: random.Random) -> tuple[dict[str, str], int]:
         ]
     )
     made = {"tag.automatic-creation": "watermark", key: value}
-    made["tag.period-formatter"] = dice.choice(["with_dashes", "without_dashes", "without_dashes_and_spaces"])
+    made["tag.period-formatter"] = dice.choice(
+        ["with_dashes", "without_dashes", "without_dashes_and_spaces"]
+    )
     made["sink.watermark-time-zone"] = dice.choice(["UTC", "Europe/Berlin", "+05:30", "GMT-3"])
     for option, some in (
         ("tag.creation-delay", [f"{period // 3} ms", f"{period - 1} ms"]),
@@ -50,10 +52,15 @@ def test_the_tags_are_those_of_java(java: Any, tmp_path: Path, seed: int) -> Non
     # In autumn 2026, so that a zone changes its offset on the way.
     watermark, table = 1_792_800_000_000, PaimonTable.load(str(ours))
     for number in range(30):
-        watermark += dice.choice([0, 1, period // 7, period // 2, period - 1, period, 2 * period, 5 * period + 1])
+        watermark += dice.choice(
+            [0, 1, period // 7, period // 2, period - 1, period, 2 * period, 5 * period + 1]
+        )
         for path in (theirs, ours):
             java.write(path, [(number,)], "java", number, watermark=watermark)
         if dice.randrange(3):
             table.create_automatic_tags()
             expected = {name: snapshot for name, (snapshot, _) in java.tags(theirs).items()}
-            assert {name: one.id for name, one in table.tags().items()} == expected, (options, number)
+            assert {name: one.id for name, one in table.tags().items()} == expected, (
+                options,
+                number,
+            )

@@ -73,7 +73,9 @@ def test_the_branches_of_java_s_golden_table_are_read(golden: Golden) -> None:
     for name, one in expected["branches"].items():
         branch = PaimonTable.load(f"{path}$branch_{name}")
         assert rows_of(branch) == sorted(one["rows"], key=str)
-        assert [snapshot.id for snapshot in branch.snapshots()] == [snapshot["id"] for snapshot in one["snapshots"]]
+        assert [snapshot.id for snapshot in branch.snapshots()] == [
+            snapshot["id"] for snapshot in one["snapshots"]
+        ]
 
 
 def test_a_table_that_java_forwarded_is_read(golden: Golden) -> None:
@@ -108,7 +110,9 @@ def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int)
         branch = random.choice(list(wanted))
         java = random.random() < 0.5
         whole = place.java._table(place.path)
-        match random.choice(["append"] * 3 + ["tag", "create", "empty", "delete", "forward", "expire", "untag"]):
+        match random.choice(
+            ["append"] * 3 + ["tag", "create", "empty", "delete", "forward", "expire", "untag"]
+        ):
             case "append":
                 (place.java_append if java else place.append)(step, branch)
                 wanted[branch].append(step)
@@ -117,9 +121,13 @@ def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int)
                 whole.createTag(f"t{step}") if java else place.ours().create_tag(f"t{step}")
             case "create" if tags:
                 tag = random.choice(list(tags))
-                if java and tag not in {t for t, s in place.ours().tags().items() if s.id in snapshots(place)}:
+                if java and tag not in {
+                    t for t, s in place.ours().tags().items() if s.id in snapshots(place)
+                }:
                     continue  # Java makes no branch of a tag whose snapshot has expired
-                whole.createBranch(f"b{step}", tag) if java else place.ours().create_branch(f"b{step}", tag)
+                whole.createBranch(f"b{step}", tag) if java else place.ours().create_branch(
+                    f"b{step}", tag
+                )
                 wanted[f"b{step}"] = list(tags[tag])
             case "empty":
                 whole.createBranch(f"b{step}") if java else place.ours().create_branch(f"b{step}")

@@ -29,7 +29,9 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 
 def typed(vector: dict[str, Any]) -> tuple[list[DataType], list[Any]]:
     types = [parse_type(text) for text in vector["types"]]
-    return types, [internal(type_, text) for type_, text in zip(types, vector["values"], strict=True)]
+    return types, [
+        internal(type_, text) for type_, text in zip(types, vector["values"], strict=True)
+    ]
 
 
 def test_rows_and_hashes_are_those_of_java(vectors: Vectors) -> None:
@@ -49,7 +51,10 @@ def test_rows_of_java_are_read(vectors: Vectors) -> None:
         types, values = typed(vector)
         got = decode_row(types, bytes.fromhex(vector["binary_row_hex"]))
         assert repr(got) == repr(deserialize(types, bytes.fromhex(vector["serialized_hex"])))
-        assert encode_row(types, got, KINDS[vector.get("row_kind", "+I")]).hex() == vector["binary_row_hex"]
+        assert (
+            encode_row(types, got, KINDS[vector.get("row_kind", "+I")]).hex()
+            == vector["binary_row_hex"]
+        )
         assert vector["values"] == ["NaN"] or got == tuple(values), vector["name"]
 
 
@@ -58,11 +63,17 @@ def test_columns_make_the_rows_of_java(vectors: Vectors) -> None:
         types, values = typed(vector)
         if not types or ("row_kind" in vector and vector["row_kind"] != "+I"):
             continue
-        columns = [arrow_column(t, [None, v, None, v]).slice(1) for t, v in zip(types, values, strict=True)]
+        columns = [
+            arrow_column(t, [None, v, None, v]).slice(1) for t, v in zip(types, values, strict=True)
+        ]
         rows = encode_columns(columns, types)
-        assert [rows.row(0).hex(), rows.row(2).hex()] == [vector["binary_row_hex"]] * 2, vector["name"]
+        assert [rows.row(0).hex(), rows.row(2).hex()] == [vector["binary_row_hex"]] * 2, vector[
+            "name"
+        ]
         assert hash_rows(rows).tolist()[::2] == [vector["hash"]] * 2, vector["name"]
-        read = [column_values(column, type_)[0] for column, type_ in zip(columns, types, strict=True)]
+        read = [
+            column_values(column, type_)[0] for column, type_ in zip(columns, types, strict=True)
+        ]
         assert encode_row(types, read).hex() == vector["binary_row_hex"], vector["name"]
 
 
@@ -71,7 +82,10 @@ def test_buckets_are_those_of_java(vectors: Vectors, copies: int) -> None:
     checked = dict.fromkeys(("default", "mod", "hive"), 0)
     for vector in vectors("bucket")["vectors"]:
         types, values = typed(vector)
-        columns = [arrow_column(t, [None] + [v] * copies).slice(1) for t, v in zip(types, values, strict=True)]
+        columns = [
+            arrow_column(t, [None] + [v] * copies).slice(1)
+            for t, v in zip(types, values, strict=True)
+        ]
         batch = pa.record_batch(columns, names=[f"f{i}" for i in range(len(columns))])
         for function in checked:
             if function == "hive" and any(type_.is_timestamp for type_ in types):
@@ -98,7 +112,11 @@ def test_partition_folders_are_those_of_java(vectors: Vectors) -> None:
                 continue
             assert path + "/" == vector[f"{form}_path"], vector
             assert unescape(path.removeprefix("p=")) == vector[f"{form}_spec"], vector
-    assert refused == [("TIMESTAMP(6) WITH LOCAL TIME ZONE", False), ("BYTES", True), ("BYTES", False)]
+    assert refused == [
+        ("TIMESTAMP(6) WITH LOCAL TIME ZONE", False),
+        ("BYTES", True),
+        ("BYTES", False),
+    ]
 
 
 def test_bounds_are_cut_as_java_cuts_them(vectors: Vectors) -> None:
@@ -175,7 +193,9 @@ def describe(message: CommitMessage) -> dict[str, Any]:
             "compact_after": [describe_file(file) for file in message.compact_after],
             "changelog_files": [describe_file(file) for file in message.compact_changelog_files],
             "new_index_files": [describe_index(file) for file in message.compact_new_index_files],
-            "deleted_index_files": [describe_index(file) for file in message.compact_deleted_index_files],
+            "deleted_index_files": [
+                describe_index(file) for file in message.compact_deleted_index_files
+            ],
         },
     }
 
@@ -199,7 +219,9 @@ def describe_file(file: DataFileMeta) -> dict[str, Any]:
         "extra_files": list(file.extra_files),
         "creation_time_ms": file.creation_time,
         "delete_row_count": file.delete_row_count,
-        "embedded_index": None if file.embedded_file_index is None else file.embedded_file_index.hex(),
+        "embedded_index": None
+        if file.embedded_file_index is None
+        else file.embedded_file_index.hex(),
         "file_source": file.file_source,
         "value_stats_cols": names(file.value_stats_cols),
         "external_path": file.external_path,
@@ -209,7 +231,11 @@ def describe_file(file: DataFileMeta) -> dict[str, Any]:
 
 
 def describe_stats(stats: Any) -> dict[str, Any]:
-    return {"min": stats.min_values.hex(), "max": stats.max_values.hex(), "null_counts": list(stats.null_counts)}
+    return {
+        "min": stats.min_values.hex(),
+        "max": stats.max_values.hex(),
+        "null_counts": list(stats.null_counts),
+    }
 
 
 def describe_index(file: IndexFileMeta) -> dict[str, Any]:

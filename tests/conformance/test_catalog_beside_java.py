@@ -17,8 +17,14 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import alter_table
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("n", "INT"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
-KEYED: dict[str, Any] = {"primary_keys": ["dt", "id"], "partition_keys": ["dt"], "options": {"bucket": "2"}}
-ROWS = pa.table({"id": [1, 2], "n": pa.array([3, 4], pa.int32()), "name": ["a", "b"], "dt": ["x", "y"]})
+KEYED: dict[str, Any] = {
+    "primary_keys": ["dt", "id"],
+    "partition_keys": ["dt"],
+    "options": {"bucket": "2"},
+}
+ROWS = pa.table(
+    {"id": [1, 2], "n": pa.array([3, 4], pa.int32()), "name": ["a", "b"], "dt": ["x", "y"]}
+)
 
 
 class JavaCatalog:
@@ -57,10 +63,16 @@ def test_each_finds_reads_and_drops_what_the_other_made(
     theirs.createTable(theirs.identifier("javas.t"), schema, False)
     java.write(tmp_path / "javas.db/t", ROWS.to_pylist())
     assert list(theirs.listTables("ours")) == ours.list_tables("javas") == ["t"]
-    assert theirs.getTable(theirs.identifier("ours.t")).location().toUri().getPath() == table.location
+    assert (
+        theirs.getTable(theirs.identifier("ours.t")).location().toUri().getPath() == table.location
+    )
     for name in ("ours", "javas"):
         found = ours.get_table(f"{name}.t").to_arrow().sort_by("id").to_pylist()
-        assert sorted(java.read(tmp_path / f"{name}.db/t"), key=lambda one: one["id"]) == found == ROWS.to_pylist()
+        assert (
+            sorted(java.read(tmp_path / f"{name}.db/t"), key=lambda one: one["id"])
+            == found
+            == ROWS.to_pylist()
+        )
     with pytest.raises(Exception, match="TableAlreadyExist"):
         theirs.createTable(theirs.identifier("ours.t"), schema, False)
     with pytest.raises(errors.AlreadyExists):
@@ -99,7 +111,9 @@ def of_java(java: Any, kind: str, *arguments: Any) -> Any:
     return getattr(change, CHANGES[kind][1])(*arguments)
 
 
-def both_alter(java: Any, tmp_path: Path, used: bool, *changes: tuple[Any, ...], **more: str) -> tuple[Any, Any]:
+def both_alter(
+    java: Any, tmp_path: Path, used: bool, *changes: tuple[Any, ...], **more: str
+) -> tuple[Any, Any]:
     """The schemas that Java and we make of one table, as JSON; None where it was refused."""
     found = []
     for who in ("java", "ours"):
@@ -117,7 +131,9 @@ def both_alter(java: Any, tmp_path: Path, used: bool, *changes: tuple[Any, ...],
             if who == "java":
                 java._schema_manager(path).commitChanges([of_java(java, *one) for one in changes])
             else:
-                alter_table(LocalStorage(str(path)), [CHANGES[kind][0](*given) for kind, *given in changes])
+                alter_table(
+                    LocalStorage(str(path)), [CHANGES[kind][0](*given) for kind, *given in changes]
+                )
         if SchemaStore(LocalStorage(str(path))).ids() == [0]:
             found.append(None)
             continue
@@ -132,16 +148,31 @@ def both_alter(java: Any, tmp_path: Path, used: bool, *changes: tuple[Any, ...],
 @pytest.mark.parametrize(
     "changes",
     [
-        [("add", "x", "ROW<a INT, b ARRAY<ROW<c INT>>>", "new"), ("add", "y", "INT"), ("drop", "s")],
+        [
+            ("add", "x", "ROW<a INT, b ARRAY<ROW<c INT>>>", "new"),
+            ("add", "y", "INT"),
+            ("drop", "s"),
+        ],
         [("rename", "name", "title"), ("rename", "s", "name"), ("comment", "title", "of a book")],
-        [("type", "name", "STRING"), ("null", "name", True), ("add", "x", "SMALLINT"), ("type", "x", "BIGINT")],
+        [
+            ("type", "name", "STRING"),
+            ("null", "name", True),
+            ("add", "x", "SMALLINT"),
+            ("type", "x", "BIGINT"),
+        ],
         [("null", "name", False)],
-        [("set", "target-file-size", "1 mb"), ("unset", "snapshot.num-retained.max"), ("about", "a table")],
+        [
+            ("set", "target-file-size", "1 mb"),
+            ("unset", "snapshot.num-retained.max"),
+            ("about", "a table"),
+        ],
         [("set", "bucket", "4"), ("set", "deletion-vectors.modifiable", "true")],
     ],
     ids=["add", "rename", "type", "not-null", "options", "bucket"],
 )
-def test_java_and_we_make_the_same_of_one_change(java: Any, tmp_path: Path, changes: list[tuple[Any, ...]]) -> None:
+def test_java_and_we_make_the_same_of_one_change(
+    java: Any, tmp_path: Path, changes: list[tuple[Any, ...]]
+) -> None:
     allowed = {"alter-column-null-to-not-null.disabled": "false"} if changes[0][0] == "null" else {}
     javas, ours = both_alter(java, tmp_path, True, *changes, **allowed)
     assert javas == ours
@@ -151,23 +182,46 @@ def test_java_and_we_make_the_same_of_one_change(java: Any, tmp_path: Path, chan
 @pytest.mark.parametrize(
     "change",
     [
-        ("drop", "id"), ("drop", "dt"), ("drop", "none"), ("drop", "n"), ("add", "name", "INT"),
-        ("add", "z", "INT NOT NULL"), ("add", "_KEY_z", "INT"), ("rename", "dt", "day"), ("rename", "name", "n"),
-        ("type", "id", "INT"), ("type", "dt", "CHAR(3)"), ("null", "name", False), ("null", "id", True),
-        ("set", "merge-engine", "first-row"), ("set", "bucket", "-1"), ("unset", "bucket"),
-        ("set", "bucket-key", "id"), ("set", "deletion-vectors.enabled", "true"), ("set", "sequence.field", "none"),
+        ("drop", "id"),
+        ("drop", "dt"),
+        ("drop", "none"),
+        ("drop", "n"),
+        ("add", "name", "INT"),
+        ("add", "z", "INT NOT NULL"),
+        ("add", "_KEY_z", "INT"),
+        ("rename", "dt", "day"),
+        ("rename", "name", "n"),
+        ("type", "id", "INT"),
+        ("type", "dt", "CHAR(3)"),
+        ("null", "name", False),
+        ("null", "id", True),
+        ("set", "merge-engine", "first-row"),
+        ("set", "bucket", "-1"),
+        ("unset", "bucket"),
+        ("set", "bucket-key", "id"),
+        ("set", "deletion-vectors.enabled", "true"),
+        ("set", "sequence.field", "none"),
     ],
     ids=lambda one: "-".join(map(str, one)),
-)  # fmt: skip
-def test_what_java_refuses_to_change_is_refused(java: Any, tmp_path: Path, change: tuple[Any, ...]) -> None:
+)
+def test_what_java_refuses_to_change_is_refused(
+    java: Any, tmp_path: Path, change: tuple[Any, ...]
+) -> None:
     assert both_alter(java, tmp_path, True, change) == (None, None)
 
 
 @pytest.mark.parametrize(
-    "change", [("set", "merge-engine", "first-row"), ("set", "bucket", "-1"), ("set", "bucket", "3")]
+    "change",
+    [("set", "merge-engine", "first-row"), ("set", "bucket", "-1"), ("set", "bucket", "3")],
 )
-def test_what_java_changes_only_in_a_table_without_snapshots(java: Any, tmp_path: Path, change: Any) -> None:
-    change = [("unset", "sequence.field"), change] if change[0] == "set" and "merge" in change[1] else [change]
+def test_what_java_changes_only_in_a_table_without_snapshots(
+    java: Any, tmp_path: Path, change: Any
+) -> None:
+    change = (
+        [("unset", "sequence.field"), change]
+        if change[0] == "set" and "merge" in change[1]
+        else [change]
+    )
     javas, ours = both_alter(java, tmp_path, False, *change)
     assert javas == ours
     assert ours is not None

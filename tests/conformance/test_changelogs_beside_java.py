@@ -35,18 +35,25 @@ def compacted_beside(java: Any, root: Path, seed: int) -> str:
     if not is_accepted(java, path, made):
         return "refused"
     # Java's minor compactions of such tables may lose what a delete took away (RC5.6).
-    always_full = made.options.get("changelog-producer") == "full-compaction" and made.options["merge-engine"] in (
+    always_full = made.options.get("changelog-producer") == "full-compaction" and made.options[
+        "merge-engine"
+    ] in (
         "aggregation",
         "partial-update",
     )
     try:
-        for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
+        for identifier, batch in enumerate(
+            (one for _ in range(4) for one in batches(random, made)), 1
+        ):
             written_by_either(java, path, batch, identifier, random)
             if random.random() < 0.4:
                 continue
             theirs = root / str(identifier) / "db.db" / "t"
             shutil.copytree(path, theirs)
-            full, since = always_full or random.random() < 0.3, PaimonTable.load(str(path)).latest_snapshot().id
+            full, since = (
+                always_full or random.random() < 0.3,
+                PaimonTable.load(str(path)).latest_snapshot().id,
+            )
             asked(java.compact, theirs, full, "java", 1000 + identifier)
             report = PaimonTable.load(str(path)).compact(full)
             mine, other = (told(one, made, since) for one in (path, theirs))
@@ -63,19 +70,29 @@ def compacted_beside(java: Any, root: Path, seed: int) -> str:
                 path = theirs
     except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
         return type(why).__name__
-    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
-    return "changelog" if seen["changelog"] else "compacted" if seen["compacted"] else "nothing to do"
+    assert not [
+        one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"
+    ]
+    return (
+        "changelog" if seen["changelog"] else "compacted" if seen["compacted"] else "nothing to do"
+    )
 
 
 def told(path: Path, made: Definition, since: int) -> tuple[Any, ...]:
     """The files by level with their rows, the rows, and the changelog since a snapshot, in its order."""
     table = PaimonTable.load(str(path))
-    files = sorted((one.meta.level, one.meta.row_count, one.meta.delete_row_count) for one in table.files())
+    files = sorted(
+        (one.meta.level, one.meta.row_count, one.meta.delete_row_count) for one in table.files()
+    )
     log = [
         (kind, number, next(iter(counted(made, without_sums(made, [row])))))
         for kind, number, row in changelog(table, since)
     ]
-    return files, [one.changelog_record_count or 0 for one in table.snapshots() if one.id > since], log
+    return (
+        files,
+        [one.changelog_record_count or 0 for one in table.snapshots() if one.id > since],
+        log,
+    )
 
 
 def levels(found: tuple[Any, ...]) -> list[int]:
@@ -85,7 +102,9 @@ def levels(found: tuple[Any, ...]) -> list[int]:
 
 
 @pytest.mark.parametrize("group", range(3))
-def test_we_and_java_make_the_same_of_copies_of_a_table(group: int, tmp_path: Path, java: Any) -> None:
+def test_we_and_java_make_the_same_of_copies_of_a_table(
+    group: int, tmp_path: Path, java: Any
+) -> None:
     tried = [one + 1000 * group for one in seeds(10, 150)]
     ends = Counter(compacted_beside(java, tmp_path / str(seed), seed) for seed in tried)
     assert ends["changelog"] >= 2, ends
@@ -96,7 +115,10 @@ NESTED: list[tuple[str, list[Any]]] = [
     ("ARRAY<DOUBLE>", [[1.0], [None], [float("nan")]]),
     ("ARRAY<ARRAY<INT>>", [[[1]], [[None]], [None]]),
     ("ARRAY<ROW<x INT, y STRING>>", [[{"x": None, "y": "a"}], [None]]),
-    ("ROW<a DOUBLE, b ARRAY<INT>>", [{"a": None, "b": [1]}, {"a": 1.0, "b": [None]}, {"a": None, "b": None}]),
+    (
+        "ROW<a DOUBLE, b ARRAY<INT>>",
+        [{"a": None, "b": [1]}, {"a": 1.0, "b": [None]}, {"a": None, "b": None}],
+    ),
     ("MAP<INT, ARRAY<INT>>", [{1: [1]}, {1: [None]}, {1: None}]),
     ("ROW<m MAP<INT, INT>>", [{"m": {1: 1}}, {"m": {1: None}}, {"m": None}]),
 ]

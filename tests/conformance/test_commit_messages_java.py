@@ -67,9 +67,15 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
     java.write(table, ROWS[:5], commit_identifier=1)
     theirs = java.prepare_commit_bytes(table, ROWS, commit_identifier=2).messages
     read = [CommitMessage.deserialize(bytes(one), 11) for one in theirs]
-    PaimonTable.load(str(table)).new_commit("ours").commit(2, read, watermark=55, properties={"by": "java"})
+    PaimonTable.load(str(table)).new_commit("ours").commit(
+        2, read, watermark=55, properties={"by": "java"}
+    )
     snapshot = java.snapshots(table)[-1]
-    assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == ("ours", 2, 55)
+    assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == (
+        "ours",
+        2,
+        55,
+    )
     assert snapshot["properties"] == {"by": "java", "paimon-stream.version": __version__}
     assert sorted(map(str, java.read(table))) == sorted(map(str, ROWS[:5] + ROWS))
     numbers: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -81,7 +87,9 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
         assert all(one[1] < other[0] for one, other in pairwise(ranges))
 
 
-def test_messages_of_java_for_an_unaware_table_are_committed_by_us(java: Any, tmp_path: Path) -> None:
+def test_messages_of_java_for_an_unaware_table_are_committed_by_us(
+    java: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "db.db" / "plain"
     java.create_table(path, SCHEMA)
     messages = java.prepare_commit_bytes(path, ROWS).messages

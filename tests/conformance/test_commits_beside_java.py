@@ -33,13 +33,18 @@ def ours(path: Path, user: str = "me") -> TableCommit:
     return TableCommit(load_table(LocalStorage(str(path))), user)
 
 
-def messages(java: Any, path: Path, rows: list[dict[str, Any]], user: str = "w") -> list[CommitMessage]:
+def messages(
+    java: Any, path: Path, rows: list[dict[str, Any]], user: str = "w"
+) -> list[CommitMessage]:
     made = java.prepare_commit_bytes(path, rows, user)
     return [CommitMessage.deserialize(data, made.version) for data in made.messages]
 
 
 def rows(commit: int, partitions: int = 2) -> list[dict[str, Any]]:
-    return [{"id": 100 * commit + n, "dt": f"d{(commit + n) % (partitions + 1)}", "v": n / 2} for n in range(6)]
+    return [
+        {"id": 100 * commit + n, "dt": f"d{(commit + n) % (partitions + 1)}", "v": n / 2}
+        for n in range(6)
+    ]
 
 
 def shape(java: Any, path: Path, snapshot_id: int) -> list[dict[str, Any]]:
@@ -70,7 +75,9 @@ MERGING = {
 }
 
 
-def test_forty_commits_with_the_default_options_leave_the_metadata_java_leaves(java: Any, tmp_path: Path) -> None:
+def test_forty_commits_with_the_default_options_leave_the_metadata_java_leaves(
+    java: Any, tmp_path: Path
+) -> None:
     compare(java, tmp_path, "buckets", {}, commits=40)
 
 
@@ -133,7 +140,8 @@ def test_each_finds_the_others_commits_when_it_replays(java: Any, tmp_path: Path
     path = create(java, tmp_path / "t", "plain")
     prepared = {n: java.prepare_commit_bytes(path, rows(n), "me", n) for n in range(4)}
     decoded = {
-        n: [CommitMessage.deserialize(data, made.version) for data in made.messages] for n, made in prepared.items()
+        n: [CommitMessage.deserialize(data, made.version) for data in made.messages]
+        for n, made in prepared.items()
     }
     bytes_of = {n: made.messages for n, made in prepared.items()}
     assert java.filter_and_commit(path, {0: bytes_of[0]}, "me") == 1
@@ -168,10 +176,14 @@ def test_a_rollback_by_java_under_a_prepared_commit_is_refused_and_the_next_one_
         beside.commit(9, prepared)
     assert isinstance(caught.value.__cause__, TableRolledBack)
     assert [one["commitUser"] for one in java.snapshots(path)] == ["me", "me", "java", "java"]
-    assert java.remove_orphans(path, dry_run=True) != []  # the data files, for nobody has aborted yet
+    assert (
+        java.remove_orphans(path, dry_run=True) != []
+    )  # the data files, for nobody has aborted yet
     assert beside.abort(prepared) > 0
     following = messages(java, path, rows(10))
-    with pytest.raises(CommitLost, match=r"snapshot 4, .* 'java'"):  # two of its own commits are gone
+    with pytest.raises(
+        CommitLost, match=r"snapshot 4, .* 'java'"
+    ):  # two of its own commits are gone
         writer.commit(10, following)
     ours(path).commit(10, following)
     expected = [row for n in (0, 1, 7, 8, 10) for row in rows(n)]
@@ -188,6 +200,8 @@ def test_snapshots_of_an_empty_commit_read_as_javas(java: Any, tmp_path: Path) -
     for number in range(2):
         writer.commit(number, [])
         java.commit_messages(theirs, [], "w", number)
-    assert [facts(one) for one in java.snapshots(mine)] == [facts(one) for one in java.snapshots(theirs)]
+    assert [facts(one) for one in java.snapshots(mine)] == [
+        facts(one) for one in java.snapshots(theirs)
+    ]
     assert shape(java, mine, 2) == shape(java, theirs, 2) == []
     assert java.read(mine) == []

@@ -45,8 +45,17 @@ def described(table: PaimonTable, known: set[str], *, numbers: bool) -> list[str
         meta = file.meta
         sequence = [meta.min_sequence_number, meta.max_sequence_number]
         name = meta.file_name if meta.file_name in known else None
-        facts = [name, dict(file.partition), file.bucket, meta.level, meta.row_count, meta.delete_row_count]
-        found.append(repr([*facts, sequence if numbers else [], FileSource(meta.file_source or 0).name]))
+        facts = [
+            name,
+            dict(file.partition),
+            file.bucket,
+            meta.level,
+            meta.row_count,
+            meta.delete_row_count,
+        ]
+        found.append(
+            repr([*facts, sequence if numbers else [], FileSource(meta.file_source or 0).name])
+        )
     return sorted(found)
 
 
@@ -54,13 +63,18 @@ def expected_files(files: Sequence[dict[str, Any]], *, numbers: bool) -> list[st
     found = []
     for one in files:
         sequence = [one["minSequenceNumber"], one["maxSequenceNumber"]]
-        facts = [one[key] for key in ("name", "partition", "bucket", "level", "rowCount", "deleteRowCount")]
+        facts = [
+            one[key]
+            for key in ("name", "partition", "bucket", "level", "rowCount", "deleteRowCount")
+        ]
         found.append(repr([*facts, sequence if numbers else [], one["fileSource"]]))
     return sorted(found)
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
-def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: str, tmp_path: Path, java: Any) -> None:
+def test_the_files_are_those_that_java_made_of_the_same_table(
+    case: str, name: str, tmp_path: Path, java: Any
+) -> None:
     expected = json.loads((GOLDEN / case / "expected.json").read_text())
     call, loose = expected[f"call {name}"], expected["loose"]
     path = tmp_path / "db.db" / "t"
@@ -68,7 +82,9 @@ def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: s
     table = PaimonTable.load(str(path))
     known = {file.meta.file_name for file in table.files()}
     before, since = table.to_arrow(), table.latest_snapshot().id
-    report = table.compact(**{key: value for key, value in call["call"].items() if value is not None})
+    report = table.compact(
+        **{key: value for key, value in call["call"].items() if value is not None}
+    )
 
     bucketed = table.options.get("bucket", "-1") != "-1"
     if "rolling" not in loose:
@@ -78,12 +94,17 @@ def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: s
         [one.commit_kind.value, one.delta_record_count, one.total_record_count]
         for one in table.snapshots()
         if one.id > since
-    ] == [[one["commitKind"], one["deltaRecordCount"], one["totalRecordCount"]] for one in call["snapshots"]]
+    ] == [
+        [one["commitKind"], one["deltaRecordCount"], one["totalRecordCount"]]
+        for one in call["snapshots"]
+    ]
     assert report.rows_before == report.rows_after
     assert report.snapshot_id == (since + 1 if call["snapshots"] else None)
     if bucketed and "order" not in loose:
         kept = {file["digest"]: file["content"] for file in call["files"]}
-        assert sorted(map(repr, (content(table, file) for file in table.files()))) == sorted(map(repr, kept.values()))
+        assert sorted(map(repr, (content(table, file) for file in table.files()))) == sorted(
+            map(repr, kept.values())
+        )
     if bucketed:
         assert table.to_arrow() == before  # the order of rows counts
     rows = java_rows(java, table)
@@ -116,12 +137,16 @@ def test_java_compacts_what_we_compacted_and_we_go_on(
 
 
 def random_rows(first: int, count: int) -> pa.Table:
-    texts = [hashlib.sha256(str(one).encode()).hexdigest() * 2 for one in range(first, first + count)]
+    texts = [
+        hashlib.sha256(str(one).encode()).hexdigest() * 2 for one in range(first, first + count)
+    ]
     return pa.table({"id": pa.array(range(first, first + count), pa.int32()), "s": texts})
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_order_in_a_bucket_stays_where_javas_files_share_numbers(tmp_path: Path, java: Any, full: bool) -> None:
+def test_the_order_in_a_bucket_stays_where_javas_files_share_numbers(
+    tmp_path: Path, java: Any, full: bool
+) -> None:
     """Java numbers each file of a compaction from the first input's number on."""
     options = {"bucket": "1", "bucket-key": "id", "target-file-size": "60 kb"}
     columns = [("id", "INT"), ("s", "STRING")]

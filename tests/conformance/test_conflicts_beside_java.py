@@ -13,7 +13,13 @@ import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.overwrite import plan_overwrite
-from paimon_stream.errors import BucketCountChanged, CommitConflict, DeletedFiles, KeyRangeOverlap, StrictModeViolated
+from paimon_stream.errors import (
+    BucketCountChanged,
+    CommitConflict,
+    DeletedFiles,
+    KeyRangeOverlap,
+    StrictModeViolated,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotRef
 from paimon_stream.runtime import system
@@ -181,7 +187,9 @@ def by_us(java: Any, path: Path, act: Act) -> CommitConflict | None:
         plan = plan_overwrite(made, ManifestStore(made.storage), messages, partition=act.replaces)
         from dataclasses import replace
 
-        request = replace(request, messages=plan.messages, source=plan.source, kind=CommitKind.OVERWRITE)
+        request = replace(
+            request, messages=plan.messages, source=plan.source, kind=CommitKind.OVERWRITE
+        )
     try:
         outcome = Committer(made).commit(request)
     except CommitConflict as conflict:
@@ -191,15 +199,24 @@ def by_us(java: Any, path: Path, act: Act) -> CommitConflict | None:
     return failed
 
 
-OWN = {"timeMillis", "baseManifestList", "deltaManifestList", "baseManifestListSize", "deltaManifestListSize"}
+OWN = {
+    "timeMillis",
+    "baseManifestList",
+    "deltaManifestList",
+    "baseManifestListSize",
+    "deltaManifestListSize",
+}
 
 
 def state(java: Any, path: Path) -> dict[str, Any]:
     files = [
-        (one["partition"], one["bucket"], one["level"], one["fileName"], one["rowCount"]) for one in java.files(path)
+        (one["partition"], one["bucket"], one["level"], one["fileName"], one["rowCount"])
+        for one in java.files(path)
     ]
     return {
-        "snapshots": [{k: v for k, v in one.items() if k not in OWN} for one in java.snapshots(path)],
+        "snapshots": [
+            {k: v for k, v in one.items() if k not in OWN} for one in java.snapshots(path)
+        ],
         "files": sorted(map(str, files)),
         "rows": sorted(map(str, java.read(path))),
     }

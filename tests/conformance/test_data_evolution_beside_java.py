@@ -48,21 +48,38 @@ def test_whatever_columns_java_writes_for_whatever_rows(
         if not ranges or random.random() < 0.4:
             p = random.choice("xy")
             values = {"id": number, "p": p, "a": f"a{number}", "b": None, "c": number / 4}
-            kinds.write(path, [{name: values.get(name) for name in columns} for _ in range(count)], "w", number)
+            kinds.write(
+                path,
+                [{name: values.get(name) for name in columns} for _ in range(count)],
+                "w",
+                number,
+            )
             ranges.append((p, ids, count))
             ids += count
         else:
             p, first, count = random.choice(ranges)
             chosen = [one for one in columns if one == "p" or random.random() < 0.5]
-            values = {"id": -number, "p": p, "a": f"n{number}", "b": number, "c": None, "d": number, "e": f"e{number}"}
-            kinds.write_columns(path, chosen, [[values[one] for one in chosen]] * count, [first], number)
+            values = {
+                "id": -number,
+                "p": p,
+                "a": f"n{number}",
+                "b": number,
+                "c": None,
+                "d": number,
+                "e": f"e{number}",
+            }
+            kinds.write_columns(
+                path, chosen, [[values[one] for one in chosen]] * count, [first], number
+            )
         if number == 4:
             kinds.alter_table(path, ("add", "d", "INT"), ("rename", "a", "e"))
             columns = [{"a": "e"}.get(one, one) for one in columns] + ["d"]
     table = PaimonTable.load(str(path))
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(kinds, table))
     assert table.to_arrow(columns=["p"]).num_rows == ids
-    assert table.to_arrow(partition={"p": "x"}).num_rows == sum(count for p, _, count in ranges if p == "x")
+    assert table.to_arrow(partition={"p": "x"}).num_rows == sum(
+        count for p, _, count in ranges if p == "x"
+    )
 
 
 def grown(kinds: Any, path: Path, columns: list[tuple[str, str]]) -> PaimonTable:
@@ -71,16 +88,22 @@ def grown(kinds: Any, path: Path, columns: list[tuple[str, str]]) -> PaimonTable
     return PaimonTable.load(str(path))
 
 
-def test_rows_that_no_engine_can_join_are_refused_by_the_names_of_their_files(kinds: Any, tmp_path: Path) -> None:
+def test_rows_that_no_engine_can_join_are_refused_by_the_names_of_their_files(
+    kinds: Any, tmp_path: Path
+) -> None:
     table = grown(kinds, tmp_path / "db.db/t", [("id", "INT"), ("b", "INT")])
     kinds.write_columns(table.location, ["b"], [[8]] * 4, [0], 2)
     with pytest.raises(FormatError, match="have some rows in common, but not all") as caught:
         table.to_arrow()
-    assert {one.path.rpartition("/")[2] for one in table.files()} == set(caught.value.context["files"])
+    assert {one.path.rpartition("/")[2] for one in table.files()} == set(
+        caught.value.context["files"]
+    )
     assert table.to_arrow(1).num_rows == 6
 
 
-def test_a_column_that_no_file_has_is_null_unless_it_must_not_be(kinds: Any, tmp_path: Path) -> None:
+def test_a_column_that_no_file_has_is_null_unless_it_must_not_be(
+    kinds: Any, tmp_path: Path
+) -> None:
     table = grown(kinds, tmp_path / "db.db/t", [("id", "INT"), ("b", "INT")])
     kinds.write_columns(table.location, ["b"], [[8]] * 6, [0], 2)
     kinds.alter_table(table.location, ("add", "d", "INT"))
@@ -108,6 +131,8 @@ def test_such_tables_are_not_written(golden: Golden) -> None:
         lambda: table.delete(pc.field("id") == 1),
         lambda: table.new_commit("me"),
     ):
-        with pytest.raises((UnsupportedFeature, InvalidOption), match=r"data evolution|data-evolution"):
+        with pytest.raises(
+            (UnsupportedFeature, InvalidOption), match=r"data evolution|data-evolution"
+        ):
             work()
     assert len(table.snapshots()) == 5

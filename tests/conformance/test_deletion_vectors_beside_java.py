@@ -45,7 +45,10 @@ def test_appended_rows_bring_no_deleted_row_back(golden: Golden, java: Any, name
     values = {"INT": [900, 901], "BIGINT": [1, 2], "STRING": ["x", "new"]}
     table.append(
         pa.table(
-            {one.name: pa.array(values[str(one.type).split()[0]], arrow_type(one.type)) for one in table.schema.fields}
+            {
+                one.name: pa.array(values[str(one.type).split()[0]], arrow_type(one.type))
+                for one in table.schema.fields
+            }
         )
     )
     table = same_as_java(java, path)
@@ -55,7 +58,9 @@ def test_appended_rows_bring_no_deleted_row_back(golden: Golden, java: Any, name
     assert same_as_java(java, path).to_arrow().num_rows == len(expected["rows"]) + 2
 
 
-def test_an_overwritten_partition_loses_its_vectors_and_no_others(golden: Golden, java: Any) -> None:
+def test_an_overwritten_partition_loses_its_vectors_and_no_others(
+    golden: Golden, java: Any
+) -> None:
     path, _ = golden("kinds/vectors_append32")
     table = PaimonTable.load(str(path))
     others = table.to_arrow().filter(pc.field("p") != "x").num_rows
@@ -66,7 +71,9 @@ def test_an_overwritten_partition_loses_its_vectors_and_no_others(golden: Golden
     assert same_as_java(java, path).to_arrow().num_rows == others + 1
 
 
-def test_external_paths_that_no_strategy_uses_are_no_external_paths(java: Any, tmp_path: Path) -> None:
+def test_external_paths_that_no_strategy_uses_are_no_external_paths(
+    java: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "db.db" / "t"
     outside = f"file://{tmp_path}/outside"
     java.create_table(path, [("id", "INT")], options={"data-file.external-paths": outside})
@@ -83,7 +90,17 @@ TABLES = [
     {"deletion-vectors.bitmap64": "true", "deletion-vector.index-file.target-size": "100 b"},
     {"bucket": "2", "bucket-key": "id"},
 ]
-STEPS = ("append", "append", "java append", "delete", "delete", "java delete", "compact", "java compact", "drop")
+STEPS = (
+    "append",
+    "append",
+    "java append",
+    "delete",
+    "delete",
+    "java delete",
+    "compact",
+    "java compact",
+    "drop",
+)
 
 
 def rows(ids: range, dice: Random) -> list[tuple[int, str, int]]:
@@ -92,7 +109,9 @@ def rows(ids: range, dice: Random) -> list[tuple[int, str, int]]:
 
 def arrow(some: list[tuple[int, str, int]]) -> pa.Table:
     ids, parts, values = zip(*some, strict=True)
-    return pa.table({"id": pa.array(ids, pa.int32()), "p": pa.array(parts), "v": pa.array(values, pa.int64())})
+    return pa.table(
+        {"id": pa.array(ids, pa.int32()), "p": pa.array(parts), "v": pa.array(values, pa.int64())}
+    )
 
 
 @pytest.mark.parametrize("options", TABLES, ids=["32 bits", "64 bits", "buckets"])
@@ -122,7 +141,9 @@ def test_in_turns_with_java_no_row_comes_back_and_none_is_lost(
                     chosen = {one[0] for one in gone}
                     kinds.delete_rows(path, lambda row, chosen=chosen: row["id"] in chosen)
             else:
-                report = table.delete(pc.field("id").isin([one[0] for one in gone]) & (pc.field("p") == part))
+                report = table.delete(
+                    pc.field("id").isin([one[0] for one in gone]) & (pc.field("p") == part)
+                )
                 assert report.rows == len(gone)
             wanted = [one for one in wanted if one not in gone]
         elif "compact" in step:
@@ -131,7 +152,10 @@ def test_in_turns_with_java_no_row_comes_back_and_none_is_lost(
             table.drop_partitions([{"p": "x"}])
             wanted = [one for one in wanted if one[1] != "x"]
         found = same_as_java(java, path).to_arrow()
-        assert sorted(map(tuple, wire_rows(found, table.schema.fields))) == sorted(wanted), (number, step)
+        assert sorted(map(tuple, wire_rows(found, table.schema.fields))) == sorted(wanted), (
+            number,
+            step,
+        )
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert same_as_java(java, path).to_arrow().num_rows == len(wanted)
     left = {one.name for one in (path / "index").glob("index-*")}
@@ -139,11 +163,19 @@ def test_in_turns_with_java_no_row_comes_back_and_none_is_lost(
 
 
 @pytest.mark.parametrize("options", TABLES, ids=["32 bits", "64 bits", "buckets"])
-def test_java_finds_the_positions_that_we_wrote(options: dict[str, str], tmp_path: Path, java: Any, kinds: Any) -> None:
+def test_java_finds_the_positions_that_we_wrote(
+    options: dict[str, str], tmp_path: Path, java: Any, kinds: Any
+) -> None:
     path = tmp_path / "db.db" / "t"
-    table = PaimonTable.create(str(path), COLUMNS, options={"deletion-vectors.enabled": "true", **options})
+    table = PaimonTable.create(
+        str(path), COLUMNS, options={"deletion-vectors.enabled": "true", **options}
+    )
     count = 200_000
-    some = {"id": pa.array(range(count), pa.int32()), "p": ["x"] * count, "v": pa.array(range(count), pa.int64())}
+    some = {
+        "id": pa.array(range(count), pa.int32()),
+        "p": ["x"] * count,
+        "v": pa.array(range(count), pa.int64()),
+    }
     table.append(pa.table(some))
     table.delete((pc.field("id") < 70_000) | (pc.field("id") == 199_999))
     kept = Counter(row[0] for row in java_rows(java, table))
@@ -160,7 +192,17 @@ KEYED = [
     {"bucket": "1", "sequence.field": "s"},
     {"bucket": "1", "changelog-producer": "lookup"},
 ]
-KEYED_STEPS = ("write", "write", "java write", "java write", "compact", "compact", "java compact", "full", "java full")
+KEYED_STEPS = (
+    "write",
+    "write",
+    "java write",
+    "java write",
+    "compact",
+    "compact",
+    "java compact",
+    "full",
+    "java full",
+)
 ALONE = {"compaction.size-ratio": "-100", "num-sorted-run.compaction-trigger": "9"}
 Keyed = dict[int, tuple[int, int]]
 
@@ -168,17 +210,26 @@ Keyed = dict[int, tuple[int, int]]
 def changed(some: list[tuple[str, int, int, int]]) -> pa.Table:
     ops, *columns = zip(*some, strict=True)
     types = (pa.int32(), pa.int64(), pa.int64())
-    return pa.table({"op": ops, **{n: pa.array(c, t) for n, c, t in zip("ksv", columns, types, strict=True)}})
+    return pa.table(
+        {"op": ops, **{n: pa.array(c, t) for n, c, t in zip("ksv", columns, types, strict=True)}}
+    )
 
 
-@pytest.mark.parametrize("options", KEYED, ids=["plain", "64 bits", "dynamic", "by sequence", "changelog"])
+@pytest.mark.parametrize(
+    "options", KEYED, ids=["plain", "64 bits", "dynamic", "by sequence", "changelog"]
+)
 @pytest.mark.parametrize("seed", seeds(1, 40))
 def test_in_turns_with_java_each_key_has_one_row_on_the_higher_levels(
     options: dict[str, str], seed: int, tmp_path: Path, java: Any, kinds: Any
 ) -> None:
     """Readers see what the last compaction has taken in, and no row that a newer one has replaced."""
     dice, path = Random(seed), tmp_path / "db.db" / "t"
-    made = {"deletion-vectors.enabled": "true", "write-only": "true", **dice.choice([ALONE, {}]), **options}
+    made = {
+        "deletion-vectors.enabled": "true",
+        "write-only": "true",
+        **dice.choice([ALONE, {}]),
+        **options,
+    }
     columns = [("k", "INT NOT NULL"), ("s", "BIGINT"), ("v", "BIGINT")]
     PaimonTable.create(str(path), columns, primary_keys=["k"], options=made)
     model: Keyed = {}

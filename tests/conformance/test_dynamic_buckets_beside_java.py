@@ -45,12 +45,23 @@ def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start
     }
     columns = [("p", "INT NOT NULL"), ("k", "STRING NOT NULL"), ("v", "BIGINT")]
     parts = ["p"] if partitioned else []
-    kinds.create_table(path, columns, primary_keys=["p", "k"], partition_keys=parts, options={"bucket": "-1"} | options)
+    kinds.create_table(
+        path,
+        columns,
+        primary_keys=["p", "k"],
+        partition_keys=parts,
+        options={"bucket": "-1"} | options,
+    )
     model: dict[tuple[int, str], int] = {}
     for step in range(12):
-        some = [(random.randint(0, 2), f"k{random.randint(0, 30)}" * random.choice([1, 9])) for _ in range(9)]
+        some = [
+            (random.randint(0, 2), f"k{random.randint(0, 30)}" * random.choice([1, 9]))
+            for _ in range(9)
+        ]
         rows = [(p, k, step * 100 + n) for n, (p, k) in enumerate(some)]
-        what = random.choice(["ours", "ours", "java", "java", "compact", "ours compact", "overwrite"])
+        what = random.choice(
+            ["ours", "ours", "java", "java", "compact", "ours compact", "overwrite"]
+        )
         if what == "java":
             tasks = (
                 1 if options["dynamic-bucket.max-buckets"] != "-1" else random.randint(1, 3)

@@ -31,7 +31,10 @@ TABLES: dict[str, tuple[list[str], dict[str, str]]] = {
     "round-robin": ([], {}),
     "entropy-inject": (KEYS, {"bucket": "2", "changelog-producer": "input"}),
     "weight-robin": (KEYS, {"bucket": "-1", "data-file.path-directory": "data"}),
-    "specific-fs": ([], {"bucket": "2", "bucket-key": "id", "file.format": "avro", "manifest.merge-min-count": "2"}),
+    "specific-fs": (
+        [],
+        {"bucket": "2", "bucket-key": "id", "file.format": "avro", "manifest.merge-min-count": "2"},
+    ),
 }
 
 
@@ -44,7 +47,9 @@ def test_the_rows_and_paths_are_those_of_java(name: str) -> None:
     roots = tuple(map(shown_root, paths.turns))
     # Java wrote into a folder in /tmp, whose files are now beside the table.
     here = [LocalStorage(str(HERE / name / "external" / one)) for one in ("one", "two")]
-    table = PaimonTable(load_table(ExternalStorage(whole, roots, dict(zip(roots, here, strict=True)))))  # type: ignore[arg-type]
+    table = PaimonTable(
+        load_table(ExternalStorage(whole, roots, dict(zip(roots, here, strict=True))))
+    )  # type: ignore[arg-type]
     for number, rows in {**expected["snapshot_rows"], None: expected["rows"]}.items():
         found = table.to_arrow(snapshot_id=None if number is None else int(number))
         assert Counter(map(str, wire_rows(found, table.schema.fields))) == Counter(map(str, rows))
@@ -72,7 +77,9 @@ def create(path: Path, strategy: str, **more: str) -> PaimonTable:
         **options,
         **more,
     }
-    return PaimonTable.create(str(path), SCHEMA, partition_keys=["p"], primary_keys=keys, options=options)
+    return PaimonTable.create(
+        str(path), SCHEMA, partition_keys=["p"], primary_keys=keys, options=options
+    )
 
 
 def rows(first: int, value: str) -> list[tuple[int, str, str]]:
@@ -123,12 +130,18 @@ def test_in_turns_with_java_nothing_is_lost_and_nothing_stays(
 
 
 @pytest.mark.parametrize("strategy", TABLES)
-def test_orphans_go_from_all_external_paths_and_nothing_else_does(strategy: str, tmp_path: Path, java: Any) -> None:
+def test_orphans_go_from_all_external_paths_and_nothing_else_does(
+    strategy: str, tmp_path: Path, java: Any
+) -> None:
     """Java looks neither into folders of entropy nor into those of `data-file.path-directory` (tried on 1.4.2)."""
     path, outside = tmp_path / "t", tmp_path / "t-outside"
     table = create(path, strategy, **{"write-only": "true"})
     table.append(arrow(rows(0, "x")))
-    kept = {outside / "one" / "mine" / "notes", outside / "two" / "p=b" / "notes", outside / "data-1.parquet"}
+    kept = {
+        outside / "one" / "mine" / "notes",
+        outside / "two" / "p=b" / "notes",
+        outside / "data-1.parquet",
+    }
     folders = sorted({one.parent for one in outside.rglob("data-*")})
     litter = {one / f"litter-{number}.parquet" for number, one in enumerate(folders)}
     for one in (*kept, *litter):
@@ -150,7 +163,10 @@ def test_orphans_go_from_all_external_paths_and_nothing_else_does(strategy: str,
 def test_each_commits_what_the_other_wrote(tmp_path: Path, java: Any) -> None:
     path = tmp_path / "db.db" / "t"
     table = create(path, "specific-fs")
-    messages = [one.serialize() for one in write_rows(load_table(LocalStorage(str(path))), wire(rows(0, "ours")))]
+    messages = [
+        one.serialize()
+        for one in write_rows(load_table(LocalStorage(str(path))), wire(rows(0, "ours")))
+    ]
     java.commit_messages(path, messages)
     version, theirs = java.prepare_commit_bytes(path, rows(6, "theirs"))
     commit = TableCommit(load_table(LocalStorage(str(path))), "me")

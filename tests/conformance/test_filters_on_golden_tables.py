@@ -19,7 +19,9 @@ from tests.kits.filters import assert_same, random_filter
 
 HERE = Path(__file__).parent.parent / "golden"
 TABLES = sorted(
-    str(one.parent.relative_to(HERE)) for one in HERE.glob("**/db.db/t/schema") if "external" not in str(one)
+    str(one.parent.relative_to(HERE))
+    for one in HERE.glob("**/db.db/t/schema")
+    if "external" not in str(one)
 )
 _FILTERS = 8
 
@@ -47,15 +49,29 @@ def test_every_value_of_every_type_is_found_where_it_is_a_bound(case: str) -> No
         if pa.types.is_nested(column.type) or column.null_count == len(column):
             continue
         for value in (pc.min(column), pc.max(column)):
-            for where in (pc.field(name) == value, pc.field(name) <= value, pc.field(name) >= value):
+            for where in (
+                pc.field(name) == value,
+                pc.field(name) <= value,
+                pc.field(name) >= value,
+            ):
                 assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))
 
 
 COLUMNS = [
-    ("id", "INT NOT NULL"), ("n", "BIGINT"), ("s", "STRING"), ("c", "CHAR(5)"), ("b", "BOOLEAN"), ("day", "DATE"),
-    ("d", "DECIMAL(9, 2)"), ("big", "DECIMAL(30, 5)"), ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(9)"),
-    ("x", "DOUBLE"), ("zoned", "TIMESTAMP(6) WITH LOCAL TIME ZONE"), ("raw", "BYTES"),
-]  # fmt: skip
+    ("id", "INT NOT NULL"),
+    ("n", "BIGINT"),
+    ("s", "STRING"),
+    ("c", "CHAR(5)"),
+    ("b", "BOOLEAN"),
+    ("day", "DATE"),
+    ("d", "DECIMAL(9, 2)"),
+    ("big", "DECIMAL(30, 5)"),
+    ("at", "TIMESTAMP(3)"),
+    ("fine", "TIMESTAMP(9)"),
+    ("x", "DOUBLE"),
+    ("zoned", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+    ("raw", "BYTES"),
+]
 PROVEN = ["id", "n", "s", "c", "d", "day", "at", "zoned"]
 
 
@@ -84,7 +100,9 @@ def test_row_groups_that_java_wrote_are_skipped(
     keyed: bool, tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"bucket": "1", "bucket-key": "id", "write-only": "true", "file.block-size": "1 kb"}
-    java.create_table(tmp_path / "t", COLUMNS, primary_keys=["id"] if keyed else [], options=options)
+    java.create_table(
+        tmp_path / "t", COLUMNS, primary_keys=["id"] if keyed else [], options=options
+    )
     java.write(tmp_path / "t", list(map(row, range(600))), "w", 1)
     (file,) = (tmp_path / "t").rglob("data-*.parquet")
     groups = pq.ParquetFile(file).num_row_groups
@@ -103,7 +121,11 @@ def test_row_groups_that_java_wrote_are_skipped(
         skipped = 0
         where = pc.field(name) == whole[name][300]
         assert_same(table.to_arrow(filter=where), whole.filter(where), name)
-        assert skipped == groups - 1 if name in PROVEN else skipped <= (groups - 1 if name == "b" else 0), name
+        assert (
+            skipped == groups - 1
+            if name in PROVEN
+            else skipped <= (groups - 1 if name == "b" else 0)
+        ), name
     random = Random(0)
     for _ in range(60):
         where = random_filter(random, whole)

@@ -31,8 +31,12 @@ def recorded_rows(name: str) -> tuple[Columns, list[Row]]:
     return [(column, sql) for column, sql in expected["schema"]], rows
 
 
-@pytest.mark.parametrize("name", ["all_types", "all_types_avro", "append_orc", "append_avro", "all_types_orc"])
-def test_what_java_wrote_and_what_we_append_is_read_together(java: Any, golden: Golden, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["all_types", "all_types_avro", "append_orc", "append_avro", "all_types_orc"]
+)
+def test_what_java_wrote_and_what_we_append_is_read_together(
+    java: Any, golden: Golden, name: str
+) -> None:
     table, _ = golden(name)
     columns, rows = recorded_rows(name)
     if name == "all_types_orc":
@@ -61,10 +65,19 @@ NESTED: Columns = [
     ("q", "DECIMAL(20, 0)"),
 ]
 ROW: Row = (
-    1, ((2, 3), [{"a": [1]}]), {"k": (1,)}, [[dt.date(2024, 1, 1)]], {"a": 1}, dt.time(1),
-    dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc), {1: {Decimal("1.50"): 2}},
-    "abc", b"ab", Decimal(5),
-)  # fmt: skip
+    1,
+    ((2, 3), [{"a": [1]}]),
+    {"k": (1,)},
+    [[dt.date(2024, 1, 1)]],
+    {"a": 1},
+    dt.time(1),
+    dt.datetime(2024, 1, 1),
+    dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
+    {1: {Decimal("1.50"): 2}},
+    "abc",
+    b"ab",
+    Decimal(5),
+)
 
 
 def only_file(table: Path) -> Path:
@@ -92,7 +105,9 @@ def test_avro_files_have_the_schema_of_javas(java: Any, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     columns, row = NESTED[:8] + NESTED[9:], ROW[:8] + ROW[9:]
     for table in (ours, theirs):
-        java.create_table(table, columns, options={"file.format": "avro", "file.compression": "null"})
+        java.create_table(
+            table, columns, options={"file.format": "avro", "file.compression": "null"}
+        )
     write(ours, [row])
     java.write(theirs, [row])
     mine, its = (read_file(only_file(table).read_bytes(), "a file") for table in (ours, theirs))
@@ -120,7 +135,9 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("sql", "text", "value"), DEFAULTS, ids=[f"{s}={t}" for s, t, _ in DEFAULTS])
+@pytest.mark.parametrize(
+    ("sql", "text", "value"), DEFAULTS, ids=[f"{s}={t}" for s, t, _ in DEFAULTS]
+)
 def test_nulls_become_the_default_that_java_makes_of_them(
     java: Any, tmp_path: Path, sql: str, text: str, value: Any
 ) -> None:
@@ -173,12 +190,24 @@ def test_java_finds_what_its_own_orc_bounds_hide(java: Any, tmp_path: Path) -> N
     assert str(file["valueStats"]["d"]) == "{'min': -0.0, 'max': nan, 'nullCount': 0}"
 
 
-OLD = [dt.datetime(1, 1, 1), dt.datetime(1500, 1, 1), dt.datetime(1582, 10, 10), dt.datetime(9999, 12, 31)]
+OLD = [
+    dt.datetime(1, 1, 1),
+    dt.datetime(1500, 1, 1),
+    dt.datetime(1582, 10, 10),
+    dt.datetime(9999, 12, 31),
+]
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_java_reads_our_dates_and_times_of_any_year(java: Any, tmp_path: Path, format_: str) -> None:
-    columns = [("d", "DATE"), ("s", "TIMESTAMP(3)"), ("t", "TIMESTAMP(6)"), ("z", "TIMESTAMP_LTZ(6)")]
+def test_java_reads_our_dates_and_times_of_any_year(
+    java: Any, tmp_path: Path, format_: str
+) -> None:
+    columns = [
+        ("d", "DATE"),
+        ("s", "TIMESTAMP(3)"),
+        ("t", "TIMESTAMP(6)"),
+        ("z", "TIMESTAMP_LTZ(6)"),
+    ]
     table = tmp_path / "t"
     java.create_table(table, columns, options={"file.format": format_, LTZ: "false"})
     rows = [(one.date(), one, one, one.replace(tzinfo=dt.timezone.utc)) for one in OLD]
@@ -196,7 +225,10 @@ def test_java_itself_moves_old_timestamps_in_orc(java: Any, tmp_path: Path) -> N
 def test_fine_timestamps_of_parquet_keep_coarse_ones_of_any_year(java: Any, tmp_path: Path) -> None:
     columns = [("f", "TIMESTAMP(9)"), ("t", "TIMESTAMP(6)"), ("a", "ARRAY<TIMESTAMP_LTZ(8)>")]
     java.create_table(tmp_path / "t", columns)
-    rows: list[Row] = [("1677-09-22T00:00:00.000000001", one, ["2262-04-11T00:00:00.123456780", None]) for one in OLD]
+    rows: list[Row] = [
+        ("1677-09-22T00:00:00.000000001", one, ["2262-04-11T00:00:00.123456780", None])
+        for one in OLD
+    ]
     commit(java, tmp_path / "t", write(tmp_path / "t", rows))
     assert same(columns, java.read(tmp_path / "t"), rows)
 
@@ -225,9 +257,13 @@ AVRO = {"file.format": "avro", "file.compression.zstd-level": "5"}
 
 
 @pytest.mark.parametrize("options", [PARQUET, ORC, AVRO], ids=["parquet", "orc", "avro"])
-def test_java_reads_files_of_every_option(java: Any, tmp_path: Path, options: dict[str, str]) -> None:
+def test_java_reads_files_of_every_option(
+    java: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
     columns = [("i", "BIGINT"), ("s", "STRING"), ("a", "ARRAY<INT>")]
     java.create_table(tmp_path / "t", columns, options=options)
-    rows: list[Row] = [(i * 7919, f"text {i % 50}", [i, None] if i % 3 else None) for i in range(20_000)]
+    rows: list[Row] = [
+        (i * 7919, f"text {i % 50}", [i, None] if i % 3 else None) for i in range(20_000)
+    ]
     commit(java, tmp_path / "t", write(tmp_path / "t", rows))
     assert same(columns, java.read(tmp_path / "t"), rows)

@@ -44,7 +44,9 @@ def plain(type_: DataType, value: Any) -> Any:
             return _instant(0, value).partition("T")[2]
         case TypeRoot.BINARY | TypeRoot.VARBINARY, bytes():
             return value.hex()
-        case TypeRoot.FLOAT | TypeRoot.DOUBLE, float() if value != value or abs(value) == float("inf"):
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE, float() if value != value or abs(value) == float(
+            "inf"
+        ):
             return str(value)
     return value
 
@@ -63,10 +65,16 @@ def comparable(value: Any) -> Any:
     return {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(str(value), value)
 
 
-def stats_of(fields: tuple[DataField, ...], stats: SimpleStats, columns: Any = None) -> dict[str, Any]:
+def stats_of(
+    fields: tuple[DataField, ...], stats: SimpleStats, columns: Any = None
+) -> dict[str, Any]:
     types = {one.name: one.type for one in fields}
     return {
-        name: {"min": plain(types[name], one.min), "max": plain(types[name], one.max), "nullCount": one.null_count}
+        name: {
+            "min": plain(types[name], one.min),
+            "max": plain(types[name], one.max),
+            "nullCount": one.null_count,
+        }
         for name, one in decode_stats(fields, stats, columns).items()
     }
 
@@ -162,7 +170,11 @@ def compare(table: PaimonTable, file: TableFile, java: dict[str, Any]) -> None:
     assert {name: as_text(value) for name, value in file.partition.items()} == {
         name: as_text(value) for name, value in java["partition"].items()
     }
-    assert (file.bucket, file.row_count, file.file_size) == (java["bucket"], java["rowCount"], java["fileSize"])
+    assert (file.bucket, file.row_count, file.file_size) == (
+        java["bucket"],
+        java["rowCount"],
+        java["fileSize"],
+    )
     assert (meta.min_sequence_number, meta.max_sequence_number) == (
         java["minSequenceNumber"],
         java["maxSequenceNumber"],
@@ -173,7 +185,9 @@ def compare(table: PaimonTable, file: TableFile, java: dict[str, Any]) -> None:
         java["deleteRowCount"],
     )
     assert meta.file_source is not None and FileSource(meta.file_source).name == java["fileSource"]
-    assert (None if meta.value_stats_cols is None else list(meta.value_stats_cols)) == java["valueStatsCols"]
+    assert (None if meta.value_stats_cols is None else list(meta.value_stats_cols)) == java[
+        "valueStatsCols"
+    ]
     assert (list(meta.extra_files), meta.external_path, meta.first_row_id) == (
         java["extraFiles"],
         java["externalPath"],
@@ -187,7 +201,9 @@ def compare(table: PaimonTable, file: TableFile, java: dict[str, Any]) -> None:
     assert set(stats) == set(java["valueStats"])
     for name, one in stats.items():
         theirs = java["valueStats"][name]
-        assert [comparable(one[key]) for key in one] == [comparable(theirs[key]) for key in one], name
+        assert [comparable(one[key]) for key in one] == [comparable(theirs[key]) for key in one], (
+            name
+        )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -22,12 +22,35 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
 TYPES = [
-    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 18)",
-    "CHAR(5)", "VARCHAR(20)", "STRING", "BINARY(4)", "VARBINARY(9)", "BYTES", "DATE", "TIME(3)",
-    "TIMESTAMP(0)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(3)", "TIMESTAMP_LTZ(6)",
-    "ARRAY<INT NOT NULL>", "MAP<STRING NOT NULL, ROW<a INT, b ARRAY<ROW<c INT>>>>",
-    "ROW<a ROW<b INT, c INT NOT NULL>, d INT>", "MULTISET<STRING>", "INT NOT NULL", "STRING NOT NULL",
-]  # fmt: skip
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL(10, 2)",
+    "DECIMAL(38, 18)",
+    "CHAR(5)",
+    "VARCHAR(20)",
+    "STRING",
+    "BINARY(4)",
+    "VARBINARY(9)",
+    "BYTES",
+    "DATE",
+    "TIME(3)",
+    "TIMESTAMP(0)",
+    "TIMESTAMP(6)",
+    "TIMESTAMP(9)",
+    "TIMESTAMP_LTZ(3)",
+    "TIMESTAMP_LTZ(6)",
+    "ARRAY<INT NOT NULL>",
+    "MAP<STRING NOT NULL, ROW<a INT, b ARRAY<ROW<c INT>>>>",
+    "ROW<a ROW<b INT, c INT NOT NULL>, d INT>",
+    "MULTISET<STRING>",
+    "INT NOT NULL",
+    "STRING NOT NULL",
+]
 
 
 @pytest.mark.parametrize(
@@ -37,15 +60,22 @@ TYPES = [
         {"partition_keys": ["c11", "c15"]},
         {"options": {"bucket": "3", "bucket-key": "c4,c11"}},
         {"primary_keys": ["c3", "c11"], "partition_keys": ["c11"], "options": {"bucket": "2"}},
-        {"comment": 'with "quotes" and ü', "options": {"write-only": True, "fields.c3.stats-mode": "none"}},
+        {
+            "comment": 'with "quotes" and ü',
+            "options": {"write-only": True, "fields.c3.stats-mode": "none"},
+        },
     ],
 )
-def test_a_schema_of_ours_is_the_one_java_would_have_made(java: Any, tmp_path: Path, given: Any) -> None:
+def test_a_schema_of_ours_is_the_one_java_would_have_made(
+    java: Any, tmp_path: Path, given: Any
+) -> None:
     columns = [(f"c{i}", text) for i, text in enumerate(TYPES)]
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     PaimonTable.create(str(ours), schema=columns, **given)
     options = {key: str(value).lower() for key, value in given.get("options", {}).items()}
-    java.create_table(theirs, columns, given.get("partition_keys", ()), given.get("primary_keys", ()), options)
+    java.create_table(
+        theirs, columns, given.get("partition_keys", ()), given.get("primary_keys", ()), options
+    )
     made, expected = java.schema(ours), java.schema(theirs)
     assert made.pop("timeMillis") > 0 and expected.pop("timeMillis") > 0
     assert made.pop("comment", "") == given.get("comment", "")
@@ -64,7 +94,10 @@ def test_java_writes_into_a_table_of_ours(java: Any, tmp_path: Path) -> None:
     rows = [{"id": n, "dt": "2024-02-29", "note": f"n{n}"} for n in range(10)]
     java.write(path, rows, commit_user="java", commit_identifier=4)
     snapshot = made.latest_snapshot()
-    assert snapshot is not None and (snapshot.commit_user, snapshot.total_record_count) == ("java", 10)
+    assert snapshot is not None and (snapshot.commit_user, snapshot.total_record_count) == (
+        "java",
+        10,
+    )
     files = made.files()
     assert sum(file.row_count for file in files) == 10
     assert {str(file.partition["dt"]) for file in files} == {"2024-02-29"}
@@ -84,13 +117,20 @@ def test_java_writes_into_a_table_of_ours(java: Any, tmp_path: Path) -> None:
         {"schema": [("a", "INT")], "options": {"bucket": "-2"}},
         {"schema": [("a", "INT")], "options": {"bucket-key": "a"}},
         {"schema": [("a", "INT"), ("b", "INT")], "options": {"bucket": "2", "bucket-key": "a, b"}},
-        {"schema": [("a", "INT"), ("b", "ARRAY<INT>")], "options": {"bucket": "2", "bucket-key": "b"}},
+        {
+            "schema": [("a", "INT"), ("b", "ARRAY<INT>")],
+            "options": {"bucket": "2", "bucket-key": "b"},
+        },
         {
             "schema": [("a", "INT"), ("b", "INT")],
             "partition_keys": ["b"],
             "options": {"bucket": "2", "bucket-key": "b"},
         },
-        {"schema": [("a", "INT"), ("b", "INT")], "primary_keys": ["a"], "options": {"bucket": "2", "bucket-key": "b"}},
+        {
+            "schema": [("a", "INT"), ("b", "INT")],
+            "primary_keys": ["a"],
+            "options": {"bucket": "2", "bucket-key": "b"},
+        },
     ],
 )
 def test_what_java_refuses_to_create_we_refuse_too(java: Any, tmp_path: Path, given: Any) -> None:
@@ -165,7 +205,10 @@ def table_of_java(java: Any, tmp_path: Path) -> Path:
         {"bucket": "2", "bucket-key": "id"},
     )
     for n in range(3):
-        rows = [{"id": 100 * n + i, "region": ("a", "b", None, "x y")[i % 4], "v": i / 2} for i in range(20)]
+        rows = [
+            {"id": 100 * n + i, "region": ("a", "b", None, "x y")[i % 4], "v": i / 2}
+            for i in range(20)
+        ]
         java.write(path, rows, commit_identifier=n)
     return path
 
@@ -201,7 +244,9 @@ def test_java_commits_and_merges_manifests_of_ours(java: Any, table_of_java: Pat
     java.write(table_of_java, [{"id": 2, "region": "new", "v": None}], commit_identifier=51)
     assert len(java.read(table_of_java)) == len(before) + 2
     merged = PaimonTable.load(str(table_of_java))
-    assert {file.meta.file_name for file in merged.files()} >= {entry.file.file_name for entry in entries}
+    assert {file.meta.file_name for file in merged.files()} >= {
+        entry.file.file_name for entry in entries
+    }
     assert sum(file.row_count for file in merged.files()) == len(before) + 2
 
 
@@ -225,7 +270,9 @@ def test_java_reads_all_of_several_thousand_entries(java: Any, table_of_java: Pa
     (model, *_) = live_files(ours.store, ours.store.base_and_delta(latest), ours.types)
 
     def file(n: int) -> DataFileMeta:
-        return replace(model.file, file_name=f"data-{n * 2654435761 % 2**64:032x}-{n}.parquet", row_count=n)
+        return replace(
+            model.file, file_name=f"data-{n * 2654435761 % 2**64:032x}-{n}.parquet", row_count=n
+        )
 
     entries = [replace(model, file=file(n)) for n in range(5200)]
     ours.publish(entries, ())

@@ -47,9 +47,14 @@ class Twins:
         self.ours, self.theirs = root / "db.db" / "ours", root / "db.db" / "theirs"
         self.rows: Rows = []
         self._commits = 0
-        self._seen: dict[Path, dict[tuple[str, str], tuple[int, str, int]]] = {self.ours: {}, self.theirs: {}}
+        self._seen: dict[Path, dict[tuple[str, str], tuple[int, str, int]]] = {
+            self.ours: {},
+            self.theirs: {},
+        }
         for path in (self.ours, self.theirs):
-            java.create_table(path, schema, partition_keys, (), {"write-only": "true", **(options or {})})
+            java.create_table(
+                path, schema, partition_keys, (), {"write-only": "true", **(options or {})}
+            )
 
     def write(self, rows: Rows) -> None:
         self._commits += 1
@@ -73,7 +78,9 @@ class Twins:
         )
         assert ours == theirs, predicate
         expected = [row for row in self.rows if holds(predicate, row)]
-        assert self.canonical(self.java.read_where(self.ours, predicate)) == self.canonical(expected), predicate
+        assert self.canonical(self.java.read_where(self.ours, predicate)) == self.canonical(
+            expected
+        ), predicate
         return len(self.files(self.ours)) - len(ours)
 
     def canonical(self, rows: Rows) -> list[str]:
@@ -124,24 +131,49 @@ VALUES: dict[str, list[Any]] = {
     "DECIMAL(18, 4)": decimals(4, -(10**18) + 1, -100, -1, 0, 1, 2, 100, 200, 10**18 - 1),
     "DECIMAL(38, 10)": decimals(10, -(10**30), -100, -1, 0, 1, 2, 100, 200, 10**30),
     "STRING": [
-        "", "a", "a" * 16, "a" * 16 + "b", "a" * 15 + "b" * 5, "é" * 20,
-        "\ue000" * 17, "\uffff" * 17, "😀" * 17,
+        "",
+        "a",
+        "a" * 16,
+        "a" * 16 + "b",
+        "a" * 15 + "b" * 5,
+        "é" * 20,
+        "\ue000" * 17,
+        "\uffff" * 17,
+        "😀" * 17,
     ],
     "DATE": [
-        dt.date.fromisoformat(text) for text in (
-            "0001-01-01", "1969-12-31", "1970-01-01", "1970-01-02", "2000-02-29",
-            "2001-01-01", "2024-02-29", "2024-03-01", "9999-12-31",
+        dt.date.fromisoformat(text)
+        for text in (
+            "0001-01-01",
+            "1969-12-31",
+            "1970-01-01",
+            "1970-01-02",
+            "2000-02-29",
+            "2001-01-01",
+            "2024-02-29",
+            "2024-03-01",
+            "9999-12-31",
         )
     ],
     "TIMESTAMP(6)": moments(
-        "0001-01-01T00:00:00", "1969-12-31T23:59:59.999999", "1970-01-01T00:00:00",
-        "1970-01-01T00:00:00.000001", "2000-01-01T00:00:00", "2000-01-01T00:00:00.000999",
-        "2000-01-01T00:00:00.001000", "2024-02-29T12:34:56.789123", "9999-12-31T23:59:59.999999",
+        "0001-01-01T00:00:00",
+        "1969-12-31T23:59:59.999999",
+        "1970-01-01T00:00:00",
+        "1970-01-01T00:00:00.000001",
+        "2000-01-01T00:00:00",
+        "2000-01-01T00:00:00.000999",
+        "2000-01-01T00:00:00.001000",
+        "2024-02-29T12:34:56.789123",
+        "9999-12-31T23:59:59.999999",
     ),
-}  # fmt: skip
-VALUES["TIMESTAMP(6) WITH LOCAL TIME ZONE"] = [one.replace(tzinfo=UTC) for one in VALUES["TIMESTAMP(6)"]]
+}
+VALUES["TIMESTAMP(6) WITH LOCAL TIME ZONE"] = [
+    one.replace(tzinfo=UTC) for one in VALUES["TIMESTAMP(6)"]
+]
 # Below 0x80: of the bytes above, Java's own comparison of rows takes the sign.
-NO_BOUNDS: dict[str, list[Any]] = {"BYTES": [b"", b"\0", b"\x01", b"a", b"ab", b"b", b"c", b"d" * 20, b"\x7f\x7f"]}
+NO_BOUNDS: dict[str, list[Any]] = {
+    "BYTES": [b"", b"\0", b"\x01", b"a", b"ab", b"b", b"c", b"d" * 20, b"\x7f\x7f"]
+}
 ALL = {**VALUES, **NO_BOUNDS}
 COLUMNS = {text: f"c{number}" for number, text in enumerate(ALL)}
 
@@ -163,14 +195,19 @@ def row_of(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", ALL)
-def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files(every_type: Twins, text: str) -> None:
+def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files(
+    every_type: Twins, text: str
+) -> None:
     column, values = COLUMNS[text], ALL[text]
     left_out = 0
     for op in COMPARE:
         for value in values[::2]:
             left_out += every_type.check((op, column, value))
     left_out += every_type.check(("in", column, values[0], values[8]))
-    null, not_null = every_type.check(("is null", column)), every_type.check(("is not null", column))
+    null, not_null = (
+        every_type.check(("is null", column)),
+        every_type.check(("is not null", column)),
+    )
     # Java does not trust a count of NULLs without bounds beside it.
     assert (null, not_null) == (3 if text in VALUES else 0, 1)
     if text in VALUES:
@@ -180,8 +217,12 @@ def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files
         assert left_out == len(COMPARE) * len(values[::2]) + 1
 
 
-@pytest.mark.parametrize("prefix", ["a", "a" * 16, "a" * 17, "é", "é" * 17, "\uffff" * 17, "😀" * 17, "z", ""])
-def test_prefixes_longer_and_shorter_than_bounds_read_the_right_rows(every_type: Twins, prefix: str) -> None:
+@pytest.mark.parametrize(
+    "prefix", ["a", "a" * 16, "a" * 17, "é", "é" * 17, "\uffff" * 17, "😀" * 17, "z", ""]
+)
+def test_prefixes_longer_and_shorter_than_bounds_read_the_right_rows(
+    every_type: Twins, prefix: str
+) -> None:
     every_type.check(("starts with", COLUMNS["STRING"], prefix))
 
 
@@ -193,13 +234,26 @@ def test_predicates_on_several_columns_leave_out_what_either_may(every_type: Twi
 
 @pytest.mark.parametrize("mode", ["none", "counts", "truncate(1)", "full"])
 @pytest.mark.parametrize("dense", ["true", "false"])
-def test_statistics_of_every_mode_prune_as_those_of_java(java: Any, tmp_path: Path, mode: str, dense: str) -> None:
-    options = {"metadata.stats-mode": mode, "metadata.stats-dense-store": dense, "fields.k.stats-mode": "full"}
+def test_statistics_of_every_mode_prune_as_those_of_java(
+    java: Any, tmp_path: Path, mode: str, dense: str
+) -> None:
+    options = {
+        "metadata.stats-mode": mode,
+        "metadata.stats-dense-store": dense,
+        "fields.k.stats-mode": "full",
+    }
     twins = Twins(java, tmp_path, [("k", "INT"), ("s", "STRING"), ("n", "BIGINT")], options=options)
     for start in (0, 10, 20):
-        twins.write([{"k": start + i, "s": f"{start + i:03}", "n": start + i or None} for i in range(10)])
+        twins.write(
+            [{"k": start + i, "s": f"{start + i:03}", "n": start + i or None} for i in range(10)]
+        )
     assert twins.check(("=", "k", 5)) == 2
-    for predicate in ((">", "s", "010"), ("=", "n", 15), ("is null", "n"), ("starts with", "s", "02")):
+    for predicate in (
+        (">", "s", "010"),
+        ("=", "n", 15),
+        ("is null", "n"),
+        ("starts with", "s", "02"),
+    ):
         left_out = twins.check(predicate)
         assert left_out == 0 if mode == "none" else left_out >= 0
 
@@ -216,7 +270,10 @@ def partitioned(java: Any, tmp_path_factory: pytest.TempPathFactory) -> Twins:
     for n in range(5):
         day = dt.date(2024, 2, 27) + dt.timedelta(days=n) if n < 4 else None
         twins.write(
-            [{"id": i * 31, "day": day, "region": regions[(n + i // 10) % 5], "v": n * 100 + i} for i in range(20)]
+            [
+                {"id": i * 31, "day": day, "region": regions[(n + i // 10) % 5], "v": n * 100 + i}
+                for i in range(20)
+            ]
         )
     # One manifest with a single bucket and a single partition.
     twins.write([{"id": 7, "day": dt.date(2024, 2, 28), "region": "eu", "v": 1}])
@@ -239,13 +296,19 @@ PARTITIONS: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("predicate", PARTITIONS, ids=str)
-def test_partitions_are_pruned_and_read_right(partitioned: Twins, predicate: tuple[Any, ...]) -> None:
+def test_partitions_are_pruned_and_read_right(
+    partitioned: Twins, predicate: tuple[Any, ...]
+) -> None:
     assert partitioned.check(predicate) > 0
 
 
 @pytest.mark.parametrize("predicate", PARTITIONS, ids=str)
-def test_manifests_are_opened_for_partitions_as_those_of_java(partitioned: Twins, predicate: tuple[Any, ...]) -> None:
-    assert opened(partitioned, partition=predicate) == opened(partitioned, partition=predicate, ours=False)
+def test_manifests_are_opened_for_partitions_as_those_of_java(
+    partitioned: Twins, predicate: tuple[Any, ...]
+) -> None:
+    assert opened(partitioned, partition=predicate) == opened(
+        partitioned, partition=predicate, ours=False
+    )
 
 
 def test_some_manifests_are_left_out_for_a_partition(partitioned: Twins) -> None:
@@ -254,7 +317,9 @@ def test_some_manifests_are_left_out_for_a_partition(partitioned: Twins) -> None
 
 
 @pytest.mark.parametrize("bucket", range(4))
-def test_manifests_are_opened_for_a_bucket_as_those_of_java(partitioned: Twins, bucket: int) -> None:
+def test_manifests_are_opened_for_a_bucket_as_those_of_java(
+    partitioned: Twins, bucket: int
+) -> None:
     found = opened(partitioned, bucket=bucket)
     assert found == opened(partitioned, bucket=bucket, ours=False)
     (single,) = {file[1] for file in partitioned.files(partitioned.ours) if file[0] == 6}
@@ -262,7 +327,9 @@ def test_manifests_are_opened_for_a_bucket_as_those_of_java(partitioned: Twins, 
 
 
 @pytest.mark.parametrize(("level", "all_of_them"), [(0, True), (1, False)])
-def test_manifests_are_opened_for_level_0_only(partitioned: Twins, level: int, all_of_them: bool) -> None:
+def test_manifests_are_opened_for_level_0_only(
+    partitioned: Twins, level: int, all_of_them: bool
+) -> None:
     found = opened(partitioned, level=level)
     assert found == opened(partitioned, level=level, ours=False)
     assert (len(found) == 6) is all_of_them
@@ -282,21 +349,30 @@ def test_a_bucket_key_is_looked_for_in_its_bucket_only(partitioned: Twins, key: 
 
 
 def test_ranges_in_manifest_lists_are_those_of_java(partitioned: Twins) -> None:
-    ours, theirs = (partitioned.java.manifests(path) for path in (partitioned.ours, partitioned.theirs))
+    ours, theirs = (
+        partitioned.java.manifests(path) for path in (partitioned.ours, partitioned.theirs)
+    )
     for mine, other in zip(ours, theirs, strict=True):
         for one in (mine, other):
             del one["fileName"], one["fileSize"]
         assert mine == other
 
 
-@pytest.mark.parametrize(("text", "values"), [(text, values) for text, values in VALUES.items() if text != "BOOLEAN"])
+@pytest.mark.parametrize(
+    ("text", "values"), [(text, values) for text, values in VALUES.items() if text != "BOOLEAN"]
+)
 def test_partitions_of_every_type_are_pruned_as_those_of_java(
     java: Any, tmp_path: Path, text: str, values: list[Any]
 ) -> None:
     twins = Twins(java, tmp_path, [("id", "INT"), ("p", text)], ["p"])
     for n, part in enumerate((values[0:3], values[3:6], [*values[6:9], None])):
         twins.write([{"id": 10 * n + i, "p": value} for i, value in enumerate(part)])
-    for predicate in (("=", "p", values[4]), ("<", "p", values[4]), (">", "p", values[7]), ("is null", "p")):
+    for predicate in (
+        ("=", "p", values[4]),
+        ("<", "p", values[4]),
+        (">", "p", values[7]),
+        ("is null", "p"),
+    ):
         assert twins.check(predicate) > 0
         assert opened(twins, partition=predicate) == opened(twins, partition=predicate, ours=False)
     assert opened(twins, partition=("=", "p", values[4])) == [1]
@@ -308,7 +384,12 @@ def test_timestamps_beside_nanoseconds_can_be_filtered_by(java: Any, tmp_path: P
     twins = Twins(java, tmp_path, schema)
     for day in (1, 11, 21):
         stamps = moments(*(f"2024-01-{day + i:02}T00:00:00" for i in range(5)))
-        twins.write([{"k": i, "t": one, "s": one, "n": f"{one.isoformat()}.000000001"} for i, one in enumerate(stamps)])
+        twins.write(
+            [
+                {"k": i, "t": one, "s": one, "n": f"{one.isoformat()}.000000001"}
+                for i, one in enumerate(stamps)
+            ]
+        )
     first, last = moments("2024-01-03T00:00:00", "2024-01-22T00:00:00")
     for column in ("t", "s"):
         assert twins.check(("<", column, first)) == 2

@@ -45,37 +45,88 @@ COLUMNS: Columns = [
     ("z3", "TIMESTAMP_LTZ(3)"),
     ("z6", "TIMESTAMP_LTZ(6)"),
 ]
-FINE: Columns = [("s7", "TIMESTAMP(7)"), ("s9", "TIMESTAMP(9)"), ("z9", "TIMESTAMP_LTZ(9)"), ("t9", "TIME(9)")]
+FINE: Columns = [
+    ("s7", "TIMESTAMP(7)"),
+    ("s9", "TIMESTAMP(9)"),
+    ("z9", "TIMESTAMP_LTZ(9)"),
+    ("t9", "TIME(9)"),
+]
 BEFORE = dt.datetime(1902, 3, 4, 5, 6, 7)
 AFTER = dt.datetime(2200, 1, 1, 23, 59, 59)
 LOW: Row = (
-    False, -128, -(2**15), -(2**31), -(2**63), -1.5, -1e300, Decimal("-9999999.99"),
-    Decimal("-99999999999999.9999"), Decimal("-99999999999999999999.999999999999999999"), "", "", "", b"",
-    b"", b"", dt.date(1583, 1, 1), dt.time(0), dt.time(0, 0, 0, 1000), BEFORE,
-    BEFORE.replace(microsecond=900_000), BEFORE.replace(microsecond=891_000),
-    BEFORE.replace(microsecond=891_200), BEFORE.replace(microsecond=891_234), BEFORE.replace(tzinfo=UTC),
-    BEFORE.replace(microsecond=1000, tzinfo=UTC), BEFORE.replace(microsecond=999_999, tzinfo=UTC),
-)  # fmt: skip
-HIGH: Row = (
-    True, 127, 2**15 - 1, 2**31 - 1, 2**63 - 1, 3.25, 1e300, Decimal("9999999.99"),
-    Decimal("99999999999999.9999"), Decimal("99999999999999999999.999999999999999999"), "é😀z", "größe",
-    "größer 😀 als alles andere 漢字", b"\xff\xff", b"\xff\x00\x01\x02", b"\xff\x00", dt.date(9999, 12, 31),
-    dt.time(23, 59, 59), dt.time(23, 59, 59, 999_000), AFTER, AFTER.replace(microsecond=900_000),
-    AFTER.replace(microsecond=999_000), AFTER.replace(microsecond=999_900),
-    AFTER.replace(microsecond=999_999),
-    AFTER.replace(tzinfo=UTC), AFTER.replace(microsecond=999_000, tzinfo=UTC),
-    AFTER.replace(microsecond=999_999, tzinfo=UTC),
-)  # fmt: skip
-MIDDLE: dict[str, Any] = {"BIGINT": 5, "STRING": "m", "TIMESTAMP(6)": dt.datetime(1970, 1, 1)}
-NULLS: Row = tuple(MIDDLE[sql.partition(" NOT")[0]] if "NOT NULL" in sql else None for _, sql in COLUMNS)
-FINE_LOW: Row = (
-    "1902-03-04T05:06:07.123456700", "1969-12-31T23:59:59.999999999", "1902-03-04T05:06:07.000000001",
+    False,
+    -128,
+    -(2**15),
+    -(2**31),
+    -(2**63),
+    -1.5,
+    -1e300,
+    Decimal("-9999999.99"),
+    Decimal("-99999999999999.9999"),
+    Decimal("-99999999999999999999.999999999999999999"),
+    "",
+    "",
+    "",
+    b"",
+    b"",
+    b"",
+    dt.date(1583, 1, 1),
+    dt.time(0),
     dt.time(0, 0, 0, 1000),
-)  # fmt: skip
-FINE_HIGH: Row = (
-    "2200-01-01T00:00:00.999999900", "2200-01-01T00:00:00.999999999", "2024-02-29T23:59:59.123456789",
+    BEFORE,
+    BEFORE.replace(microsecond=900_000),
+    BEFORE.replace(microsecond=891_000),
+    BEFORE.replace(microsecond=891_200),
+    BEFORE.replace(microsecond=891_234),
+    BEFORE.replace(tzinfo=UTC),
+    BEFORE.replace(microsecond=1000, tzinfo=UTC),
+    BEFORE.replace(microsecond=999_999, tzinfo=UTC),
+)
+HIGH: Row = (
+    True,
+    127,
+    2**15 - 1,
+    2**31 - 1,
+    2**63 - 1,
+    3.25,
+    1e300,
+    Decimal("9999999.99"),
+    Decimal("99999999999999.9999"),
+    Decimal("99999999999999999999.999999999999999999"),
+    "é😀z",
+    "größe",
+    "größer 😀 als alles andere 漢字",
+    b"\xff\xff",
+    b"\xff\x00\x01\x02",
+    b"\xff\x00",
+    dt.date(9999, 12, 31),
+    dt.time(23, 59, 59),
     dt.time(23, 59, 59, 999_000),
-)  # fmt: skip
+    AFTER,
+    AFTER.replace(microsecond=900_000),
+    AFTER.replace(microsecond=999_000),
+    AFTER.replace(microsecond=999_900),
+    AFTER.replace(microsecond=999_999),
+    AFTER.replace(tzinfo=UTC),
+    AFTER.replace(microsecond=999_000, tzinfo=UTC),
+    AFTER.replace(microsecond=999_999, tzinfo=UTC),
+)
+MIDDLE: dict[str, Any] = {"BIGINT": 5, "STRING": "m", "TIMESTAMP(6)": dt.datetime(1970, 1, 1)}
+NULLS: Row = tuple(
+    MIDDLE[sql.partition(" NOT")[0]] if "NOT NULL" in sql else None for _, sql in COLUMNS
+)
+FINE_LOW: Row = (
+    "1902-03-04T05:06:07.123456700",
+    "1969-12-31T23:59:59.999999999",
+    "1902-03-04T05:06:07.000000001",
+    dt.time(0, 0, 0, 1000),
+)
+FINE_HIGH: Row = (
+    "2200-01-01T00:00:00.999999900",
+    "2200-01-01T00:00:00.999999999",
+    "2024-02-29T23:59:59.123456789",
+    dt.time(23, 59, 59, 999_000),
+)
 
 NESTED: Columns = [
     ("id", "INT NOT NULL"),
@@ -92,15 +143,32 @@ NESTED: Columns = [
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 59, 987_000)
 NESTED_ROWS: list[Row] = [
     (
-        1, [1, None, -1], ["a", ""], {"": None, "a": 1}, {1: "x", -5: None}, {"e": 2, "f": 1},
+        1,
+        [1, None, -1],
+        ["a", ""],
+        {"": None, "a": 1},
+        {1: "x", -5: None},
+        {"e": 2, "f": 1},
         (1, "x", (Decimal("9.99"), dt.time(1, 2, 3, 4000))),
         [({"k": [MOMENT, None], "l": None}, [[1.5, None], None, []]), None, (None, None)],
-        {"abc": {1: (b"\x00", Decimal("1.234")), 2: None}, "": {}}, ((5, [1]),),
+        {"abc": {1: (b"\x00", Decimal("1.234")), 2: None}, "": {}},
+        ((5, [1]),),
     ),
     (2, None, [], None, None, None, None, None, None, None),
     (3, [], ["z"] * 40, {}, {}, {}, (None, "", (None, None)), [], {"x": None}, ((0, []),)),
-    (4, [2**31 - 1], ["q"], {"k" * 300: 2**62}, {7: ""}, {"": 9}, (2, "y", None), [({}, [])], {}, None),
-]  # fmt: skip
+    (
+        4,
+        [2**31 - 1],
+        ["q"],
+        {"k" * 300: 2**62},
+        {7: ""},
+        {"": 9},
+        (2, "y", None),
+        [({}, [])],
+        {},
+        None,
+    ),
+]
 
 
 def storable(format_: str, row: Row) -> Row:
@@ -132,7 +200,9 @@ def test_java_reads_every_scalar_type_back(java: Any, tmp_path: Path, format_: s
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
-def test_java_reads_fine_timestamps_beside_coarse_ones(java: Any, tmp_path: Path, format_: str) -> None:
+def test_java_reads_fine_timestamps_beside_coarse_ones(
+    java: Any, tmp_path: Path, format_: str
+) -> None:
     columns = COLUMNS + FINE
     table = made(java, tmp_path / "t", columns, FORMATS[format_])
     rows = [storable(format_, LOW + FINE_LOW), NULLS + (None,) * 4, HIGH + FINE_HIGH]
@@ -168,7 +238,9 @@ def test_java_reads_nested_rows_of_many_batches_and_files(
         *(("avro", one) for one in ("ZSTD", "snappy", "deflate", "null")),
     ],
 )
-def test_java_reads_every_compression(java: Any, tmp_path: Path, format_: str, compression: str) -> None:
+def test_java_reads_every_compression(
+    java: Any, tmp_path: Path, format_: str, compression: str
+) -> None:
     columns = [("a", "INT"), ("s", "STRING")]
     options = {"file.compression": compression, "file.suffix.include.compression": "true"}
     table = made(java, tmp_path / "t", columns, {**FORMATS[format_], **options})
@@ -185,13 +257,18 @@ CASES: dict[str, tuple[Columns, list[Row]]] = {
     "only nulls": (COLUMNS, [NULLS, NULLS]),
     "nested": ([(n, t.removesuffix(" NOT NULL")) for n, t in NESTED], NESTED_ROWS),
     "fine": (COLUMNS + FINE, [LOW + FINE_LOW, NULLS + (None,) * 4, HIGH + FINE_HIGH]),
-    "long text": ([("s", "STRING"), ("t", "STRING")],
-                  [("a", "b" * 1024), ("x" * 1025, "y" * 9), (None, "a")]),
-    "longer text": ([("s", "STRING"), ("t", "STRING")], [("a" * 2000, "c"), ("x", "y" * 5000), (None, "")]),
+    "long text": (
+        [("s", "STRING"), ("t", "STRING")],
+        [("a", "b" * 1024), ("x" * 1025, "y" * 9), (None, "a")],
+    ),
+    "longer text": (
+        [("s", "STRING"), ("t", "STRING")],
+        [("a" * 2000, "c"), ("x", "y" * 5000), (None, "")],
+    ),
     "strings": ([("s", "STRING")], [("é" * 17,), ("😀" * 17,), ("\uffee",), ("Z",)]),
     "no upper bound": ([("s", "STRING")], [("a",), ("\U0010ffff" * 17,)]),
     "short char": ([("c", "CHAR(2)")], [("ab",), ("zz",), (None,)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -213,5 +290,7 @@ def test_statistics_equal_those_java_keeps_of_the_same_rows(
         for name, sql in columns:
             if sql.startswith("CHAR"):
                 bounds = its[0][name]
-                its[0][name] = {k: v.rstrip() if isinstance(v, str) else v for k, v in bounds.items()}
+                its[0][name] = {
+                    k: v.rstrip() if isinstance(v, str) else v for k, v in bounds.items()
+                }
     assert mine == its

@@ -45,17 +45,45 @@ ALL_TYPES = [
     ("tz", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
 ]
 LOW = (
-    False, -128, -(2**15), -(2**31), -(2**63), -1.5, -1e300, Decimal(-9), Decimal("-9999999.99"),
-    Decimal("-0.9999999999"), Decimal("-99999999999999.9999"), Decimal("-9999999999999999999"),
-    Decimal("-99999999999999999999.999999999999999999"), "", b"", dt.date(1582, 1, 1),
-    dt.datetime(1902, 3, 4, 5, 6, 7, 891_234), dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
-)  # fmt: skip
+    False,
+    -128,
+    -(2**15),
+    -(2**31),
+    -(2**63),
+    -1.5,
+    -1e300,
+    Decimal(-9),
+    Decimal("-9999999.99"),
+    Decimal("-0.9999999999"),
+    Decimal("-99999999999999.9999"),
+    Decimal("-9999999999999999999"),
+    Decimal("-99999999999999999999.999999999999999999"),
+    "",
+    b"",
+    dt.date(1582, 1, 1),
+    dt.datetime(1902, 3, 4, 5, 6, 7, 891_234),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+)
 HIGH = (
-    True, 127, 2**15 - 1, 2**31 - 1, 2**63 - 1, 3.25, 1e300, Decimal(9), Decimal("9999999.99"),
-    Decimal("0.9999999999"), Decimal("99999999999999.9999"), Decimal("9999999999999999999"),
-    Decimal("99999999999999999999.999999999999999999"), "größer 😀 als alles andere 漢字", b"\xff\x00",
-    dt.date(9999, 12, 31), dt.datetime(2200, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 2, 29, tzinfo=UTC),
-)  # fmt: skip
+    True,
+    127,
+    2**15 - 1,
+    2**31 - 1,
+    2**63 - 1,
+    3.25,
+    1e300,
+    Decimal(9),
+    Decimal("9999999.99"),
+    Decimal("0.9999999999"),
+    Decimal("99999999999999.9999"),
+    Decimal("9999999999999999999"),
+    Decimal("99999999999999999999.999999999999999999"),
+    "größer 😀 als alles andere 漢字",
+    b"\xff\x00",
+    dt.date(9999, 12, 31),
+    dt.datetime(2200, 1, 1, 0, 0, 0, 1),
+    dt.datetime(2024, 2, 29, tzinfo=UTC),
+)
 NULLS = tuple(5 if sql.endswith("NOT NULL") else None for _, sql in ALL_TYPES)
 
 
@@ -66,7 +94,10 @@ def opened(path: Path) -> WriteSpec:
 
 
 def batch_of(schema: TableSchema, rows: Rows) -> pa.RecordBatch:
-    columns = [pa.array([row[i] for row in rows], arrow_type(one.type)) for i, one in enumerate(schema.fields)]
+    columns = [
+        pa.array([row[i] for row in rows], arrow_type(one.type))
+        for i, one in enumerate(schema.fields)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=list(schema.field_names))
 
 
@@ -155,18 +186,27 @@ CASES: dict[str, tuple[list[tuple[str, str]], Rows]] = {
     "positive zero": ([("f", "FLOAT"), ("d", "DOUBLE")], [(0.0, 0.0), (1.0, -1.0)]),
     "negative zero": ([("f", "FLOAT"), ("d", "DOUBLE")], [(-0.0, -0.0), (1.0, -1.0)]),
     "both zeros": ([("f", "FLOAT"), ("d", "DOUBLE")], [(-0.0, 0.0), (0.0, -0.0), (None, None)]),
-    "infinities": ([("f", "FLOAT"), ("d", "DOUBLE")], [(math.inf, -math.inf), (-math.inf, math.inf)]),
-    "extreme numbers": ([("f", "FLOAT"), ("d", "DOUBLE")], [(1e-45, 5e-324), (1.5 * 2**127, 1.7e308)]),
+    "infinities": (
+        [("f", "FLOAT"), ("d", "DOUBLE")],
+        [(math.inf, -math.inf), (-math.inf, math.inf)],
+    ),
+    "extreme numbers": (
+        [("f", "FLOAT"), ("d", "DOUBLE")],
+        [(1e-45, 5e-324), (1.5 * 2**127, 1.7e308)],
+    ),
     "empty strings": ([("s", "STRING"), ("t", "STRING")], [("", ""), (None, " ")]),
     "16 code points": ([("s", "STRING")], [("é" * 16,), ("😀" * 16,)]),
     "17 code points": ([("s", "STRING")], [("é" * 17,), ("😀" * 17,)]),
     "last code points": ([("s", "STRING")], [("a\U0010ffff" + "\U0010ffff" * 20,)]),
     "no upper bound": ([("s", "STRING")], [("a",), ("\U0010ffff" * 17,)]),
     "byte order": ([("s", "STRING")], [("\uffee",), ("😀",), ("z",), ("Z",)]),
-    "beyond 4 KiB": ([("s", "STRING"), ("t", "STRING")], [(LONG, "a"), ("a" + LONG, LONG), (None, None)]),
+    "beyond 4 KiB": (
+        [("s", "STRING"), ("t", "STRING")],
+        [(LONG, "a"), ("a" + LONG, LONG), (None, None)],
+    ),
     "just 4 KiB": ([("s", "STRING")], [("b" * 4096,), ("a" * 4097,)]),
     "bytes": ([("b", "BYTES"), ("i", "INT")], [(b"\x00", 1), (None, None), (b"\xff", 3)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -177,22 +217,37 @@ def test_statistics_equal_those_java_keeps_of_the_same_rows(
     schema, rows = CASES[case]
     ours, theirs = tmp_path / "db.db" / "ours", tmp_path / "db.db" / "theirs"
     for table in (ours, theirs):
-        java.create_table(table, schema, options={} if mode is None else {"metadata.stats-mode": mode})
+        java.create_table(
+            table, schema, options={} if mode is None else {"metadata.stats-mode": mode}
+        )
     commit(java, ours, write(ours, rows))
     java.write(theirs, rows)
     assert stats(java, ours) == stats(java, theirs)
     (mine,), (its,) = java.files(ours), java.files(theirs)
-    described = ("minKey", "maxKey", "keyStats", "level", "deleteRowCount", "fileSource", "writeCols")
+    described = (
+        "minKey",
+        "maxKey",
+        "keyStats",
+        "level",
+        "deleteRowCount",
+        "fileSource",
+        "writeCols",
+    )
     assert {key: mine[key] for key in described} == {key: its[key] for key in described}
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_decimal_statistics_equal_those_of_java_for_every_precision(java: Any, tmp_path: Path, part: int) -> None:
+def test_decimal_statistics_equal_those_of_java_for_every_precision(
+    java: Any, tmp_path: Path, part: int
+) -> None:
     ours, theirs = tmp_path / "db.db" / "ours", tmp_path / "db.db" / "theirs"
     types = [(precision, precision * part // 2) for precision in range(1, 39)]
     schema = [(f"d{precision}", f"DECIMAL({precision}, {scale})") for precision, scale in types]
     rows: Rows = [
-        tuple(None if sign is None else Decimal(f"{sign * int('9' * p)}E-{scale}") for p, scale in types)
+        tuple(
+            None if sign is None else Decimal(f"{sign * int('9' * p)}E-{scale}")
+            for p, scale in types
+        )
         for sign in (1, -1, 0, None)
     ]
     for table in (ours, theirs):
@@ -219,8 +274,10 @@ def test_decimal_statistics_equal_those_of_java_for_every_precision(java: Any, t
         {"fields.Mixed.stats-mode": "counts"},
     ],
     ids=lambda options: ", ".join(f"{key}={value}" for key, value in options.items()),
-)  # fmt: skip
-def test_statistics_modes_equal_those_of_java(java: Any, tmp_path: Path, options: dict[str, str]) -> None:
+)
+def test_statistics_modes_equal_those_of_java(
+    java: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
     schema = [("a", "INT"), ("s", "STRING"), ("Mixed", "DOUBLE"), ("d", "DATE")]
     rows: Rows = [(1, "y" * 30, 1.5, dt.date(1969, 1, 1)), (None, None, None, dt.date(2024, 1, 1))]
     ours, theirs = tmp_path / "db.db" / "ours", tmp_path / "db.db" / "theirs"
@@ -235,7 +292,10 @@ def test_bounds_cover_all_row_groups(java: Any, tmp_path: Path) -> None:
     table = tmp_path / "db.db" / "t"
     schema = [("i", "INT"), ("f", "DOUBLE"), ("s", "STRING"), ("n", "INT")]
     java.create_table(table, schema, options={"file.block-size": "1 kb"})
-    rows: Rows = [(i - 500, float(500 - i), f"{i:04}" + ("y" * 5000 if i == 7 else ""), None) for i in range(1000)]
+    rows: Rows = [
+        (i - 500, float(500 - i), f"{i:04}" + ("y" * 5000 if i == 7 else ""), None)
+        for i in range(1000)
+    ]
     rows[400] = (None, NAN, None, None)
     commit(java, table, write(table, rows, batch_rows=50))
     (file,) = java.files(table)
@@ -245,7 +305,9 @@ def test_bounds_cover_all_row_groups(java: Any, tmp_path: Path) -> None:
     assert file["valueStats"]["n"] == {"min": None, "max": None, "nullCount": 1000}
 
 
-def test_java_keeps_text_that_is_not_utf8_as_it_is(tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_keeps_text_that_is_not_utf8_as_it_is(
+    tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So its tables may hold such text. We refuse to write it, and say where it is when we read it."""
     monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
     table = tmp_path / "db.db" / "t"

@@ -39,7 +39,9 @@ class HeldJava:
 
     def begin(self, location: str) -> None:
         """Lets Java commit one row, up to the copy that makes its snapshot visible."""
-        self.proxy.add(Rule("hold", method="PUT", path="snapshot/snapshot-", head="x-amz-copy-source"))
+        self.proxy.add(
+            Rule("hold", method="PUT", path="snapshot/snapshot-", head="x-amz-copy-source")
+        )
         row = {"id": OF_JAVA, "day": "java"}
         self.thread = threading.Thread(target=self._write, args=(location, row))
         self.thread.start()
@@ -107,7 +109,9 @@ class Shop:
     def command(self, error: PaimonStreamError, *more: str) -> Any:
         """Runs the command that the error names."""
         words = shlex.split(error.context["command"])
-        given = [part for one in self.options.items() for part in ("--storage-option", "=".join(one))]
+        given = [
+            part for one in self.options.items() for part in ("--storage-option", "=".join(one))
+        ]
         return CliRunner().invoke(cli, [*words[1:], *given, *more])
 
 
@@ -120,7 +124,9 @@ def shop(spark_session: SparkSession, tmp_path: Path, s3_server: StoreServer) ->
 
 
 @pytest.mark.parametrize("seen", ["by the running stream", "at a restart"])
-def test_java_replaces_our_commit_and_the_rows_come_back(shop: Shop, held_java: HeldJava, seen: str) -> None:
+def test_java_replaces_our_commit_and_the_rows_come_back(
+    shop: Shop, held_java: HeldJava, seen: str
+) -> None:
     shop.job.add_files(1)
     shop.run()
     held_java.begin(shop.location)

@@ -27,7 +27,11 @@ from tests.servers.fault_proxy import FaultProxy, Rule
 pytest.importorskip("sqlalchemy")
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
-KEYED: dict[str, Any] = {"primary_keys": ["dt", "id"], "partition_keys": ["dt"], "options": {"bucket": "2"}}
+KEYED: dict[str, Any] = {
+    "primary_keys": ["dt", "id"],
+    "partition_keys": ["dt"],
+    "options": {"bucket": "2"},
+}
 WAIT = 60
 LONG_FOR_JAVA = 3
 """Seconds; without a lock it commits in a fraction of one."""
@@ -39,7 +43,9 @@ def rows(*ids: int) -> list[dict[str, Any]]:
 
 
 def arrow(*ids: int) -> pa.Table:
-    return pa.Table.from_pylist(rows(*ids), pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())]))
+    return pa.Table.from_pylist(
+        rows(*ids), pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +72,16 @@ def server() -> Iterator[postgres.Postgres]:
 def options(request: Any, tmp_path: Path) -> dict[str, str]:
     """A catalog on a disk, with the lock."""
     if request.param == "sqlite":
-        with sqlite3.connect(tmp_path / "c.db") as made:  # else an open cursor of Java's keeps others from writing
+        with sqlite3.connect(
+            tmp_path / "c.db"
+        ) as made:  # else an open cursor of Java's keeps others from writing
             made.execute("PRAGMA journal_mode=WAL")
-        found = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c.db", "jdbc.user": "u", "jdbc.password": "p"}
+        found = {
+            "metastore": "jdbc",
+            "uri": f"jdbc:sqlite:{tmp_path}/c.db",
+            "jdbc.user": "u",
+            "jdbc.password": "p",
+        }
     else:
         found = {**request.getfixturevalue("server").options, "catalog-key": f"k{next(NEXT)}"}
     return {**found, "warehouse": str(tmp_path / "wh"), "lock.enabled": "true"}
@@ -116,7 +129,9 @@ def test_the_time_of_a_lock_follows_the_zone_of_the_machine_through_the_year(
     [("sqlite", "java"), ("postgresql", "java"), ("postgresql", "ours")],
     indirect=["options"],
 )
-def test_each_works_with_the_tables_that_the_other_made(java_db: Any, options: dict[str, str], first: str) -> None:
+def test_each_works_with_the_tables_that_the_other_made(
+    java_db: Any, options: dict[str, str], first: str
+) -> None:
     if first == "ours":
         catalog(options).list_databases()  # makes the tables of the database
     theirs = JavaJdbcCatalog(java_db, options)
@@ -135,7 +150,9 @@ def test_each_works_with_the_tables_that_the_other_made(java_db: Any, options: d
     theirs.write("javas.t", rows(1, 2), 1)
     assert list(theirs.listTables("ours")) == ours.list_tables("javas") == ["t"]
     copied = f"SELECT property_key, property_value FROM paimon_table_properties WHERE catalog_key = '{key_of(options)}'"
-    of_ours, of_javas = (sorted(ask(options, f"{copied} AND database_name = '{one}'")) for one in ("ours", "javas"))
+    of_ours, of_javas = (
+        sorted(ask(options, f"{copied} AND database_name = '{one}'")) for one in ("ours", "javas")
+    )
     assert of_ours == of_javas
     with pytest.raises(Exception, match="TableAlreadyExist"):
         theirs.create_table("ours.t", COLUMNS)
@@ -144,10 +161,18 @@ def test_each_works_with_the_tables_that_the_other_made(java_db: Any, options: d
     for name in ("ours.t", "javas.t"):
         theirs.write(name, rows(3), 2)
         ours.get_table(name).append(arrow(4))
-        assert theirs.read(name) == ours.get_table(name).to_arrow().sort_by("id").to_pylist() == rows(1, 2, 3, 4)
+        assert (
+            theirs.read(name)
+            == ours.get_table(name).to_arrow().sort_by("id").to_pylist()
+            == rows(1, 2, 3, 4)
+        )
     ours.alter_table("javas.t", [SchemaChange.set_option("snapshot.num-retained.max", "15")])
-    theirs.alterTable(theirs.named("ours.t"), [theirs.change.setOption("snapshot.num-retained.max", "15")], False)
-    of_ours, of_javas = (sorted(ask(options, f"{copied} AND database_name = '{one}'")) for one in ("ours", "javas"))
+    theirs.alterTable(
+        theirs.named("ours.t"), [theirs.change.setOption("snapshot.num-retained.max", "15")], False
+    )
+    of_ours, of_javas = (
+        sorted(ask(options, f"{copied} AND database_name = '{one}'")) for one in ("ours", "javas")
+    )
     assert of_ours == of_javas
     assert ("snapshot.num-retained.max", "15") in of_ours
     assert dict(theirs.table("javas.t").options())["snapshot.num-retained.max"] == "15"
@@ -174,7 +199,9 @@ def test_each_sees_the_age_of_the_others_lock(java_db: Any, options: dict[str, s
     ours.create_database("db")
     ours.create_table("db.t", COLUMNS, options={"commit.max-retries": "1"})
     lock = f"{key_of(options)}.db.t"
-    theirs = JavaJdbcCatalog(java_db, {**options, "lock-acquire-timeout": "1 s", "lock-check-max-sleep": "100 ms"})
+    theirs = JavaJdbcCatalog(
+        java_db, {**options, "lock-acquire-timeout": "1 s", "lock-check-max-sleep": "100 ms"}
+    )
     table = catalog({**options, "lock-acquire-timeout": "1 s"}).get_table("db.t")
     held = LockedStorage(load_table(table._table.storage).storage, dict(options), lock)
     taken = held._taken(lock)
@@ -183,11 +210,21 @@ def test_each_sees_the_age_of_the_others_lock(java_db: Any, options: dict[str, s
     with pytest.raises(errors.CommitContended, match=lock):
         table.append(arrow(1))
     age = "-481 seconds"
-    older = f"datetime(acquired_at, '{age}')" if "sqlite" in options["uri"] else f"acquired_at + INTERVAL '{age}'"
-    ask(options, f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'")
+    older = (
+        f"datetime(acquired_at, '{age}')"
+        if "sqlite" in options["uri"]
+        else f"acquired_at + INTERVAL '{age}'"
+    )
+    ask(
+        options,
+        f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'",
+    )
     theirs.write("db.t", rows(1), 2)
     held._taken(lock)
-    ask(options, f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'")
+    ask(
+        options,
+        f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'",
+    )
     table.append(arrow(2))
     assert theirs.read("db.t") == rows(1, 2)
     assert taken is not None
@@ -213,7 +250,9 @@ class OnS3:
     def table(self, clock: Clock, proxy: FaultProxy | None = None) -> PaimonTable:
         """Ours, with a clock that notes when we wait."""
         whole = open_folder(self.ours.location("db.t"), self.s3.options(proxy))
-        return PaimonTable(load_table(LockedStorage(whole, self.own, "jdbc.db.t", Runtime(clock=clock))))  # type: ignore[arg-type]
+        return PaimonTable(
+            load_table(LockedStorage(whole, self.own, "jdbc.db.t", Runtime(clock=clock)))
+        )  # type: ignore[arg-type]
 
     def users(self) -> list[str]:
         found = self.ours.get_table("db.t").snapshots()
@@ -221,7 +260,9 @@ class OnS3:
 
 
 @pytest.fixture
-def on_s3(java_db: Any, s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path) -> Iterator[OnS3]:
+def on_s3(
+    java_db: Any, s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path
+) -> Iterator[OnS3]:
     proxy.rules = []
     proxy.struck.clear()
     yield OnS3(java_db, s3_server, proxy, tmp_path)
@@ -285,7 +326,9 @@ def test_java_waits_while_our_snapshot_is_under_way(on_s3: OnS3) -> None:
         java.join(LONG_FOR_JAVA)
         assert java.is_alive(), java.failed
         since = on_s3.proxy.log[before:]
-        assert not [one for one in since if "snapshot-2" in one.path and "x-amz-copy-source" in one.headers]
+        assert not [
+            one for one in since if "snapshot-2" in one.path and "x-amz-copy-source" in one.headers
+        ]
         own.release()
         ours.end()
         java.end()
@@ -295,7 +338,9 @@ def test_java_waits_while_our_snapshot_is_under_way(on_s3: OnS3) -> None:
 
 def test_no_commit_is_lost_where_java_and_we_commit_at_once(on_s3: OnS3) -> None:
     # Between Java's look whether a snapshot is there and its copy.
-    on_s3.proxy.add(Rule("delay", method="HEAD", path="snapshot/snapshot-", times=None, seconds=0.1))
+    on_s3.proxy.add(
+        Rule("delay", method="HEAD", path="snapshot/snapshot-", times=None, seconds=0.1)
+    )
     table = on_s3.ours.get_table("db.t")
     java = Beside(lambda: [on_s3.theirs.write("db.t", rows(one), one) for one in range(1, 7)])
     mine = 0
@@ -314,8 +359,12 @@ def test_a_stream_is_not_warned_of_java_where_both_take_the_lock(on_s3: OnS3, ca
     on_s3.theirs.write("db.t", rows(1), 1)
     on_s3.ours.get_table("db.t").append(arrow(2))
     assert "another engine" not in caplog.text
-    PaimonTable.load(on_s3.ours.location("db.t"), storage_options=on_s3.s3.options()).append(arrow(3))
+    PaimonTable.load(on_s3.ours.location("db.t"), storage_options=on_s3.s3.options()).append(
+        arrow(3)
+    )
     on_s3.theirs.write("db.t", rows(4), 2)
-    PaimonTable.load(on_s3.ours.location("db.t"), storage_options=on_s3.s3.options()).append(arrow(5))
+    PaimonTable.load(on_s3.ours.location("db.t"), storage_options=on_s3.s3.options()).append(
+        arrow(5)
+    )
     assert "another engine" in caplog.text
     assert "JDBC catalog" in caplog.text

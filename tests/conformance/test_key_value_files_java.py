@@ -26,14 +26,28 @@ from tests.kits.tables import batch_of
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 Row = Mapping[str, Any]
 COMPARED = (
-    "bucket", "level", "rowCount", "minKey", "maxKey", "keyStats", "valueStats", "deleteRowCount", "schemaId",
-    "fileSource", "valueStatsCols",
-)  # fmt: skip
+    "bucket",
+    "level",
+    "rowCount",
+    "minKey",
+    "maxKey",
+    "keyStats",
+    "valueStats",
+    "deleteRowCount",
+    "schemaId",
+    "fileSource",
+    "valueStatsCols",
+)
 NUMBERS = ("minSequenceNumber", "maxSequenceNumber")
 
 
 def write_ours(
-    path: Path, rows: Sequence[Row], kinds: Sequence[str], first_sequence: int, *, is_sorted: bool = False
+    path: Path,
+    rows: Sequence[Row],
+    kinds: Sequence[str],
+    first_sequence: int,
+    *,
+    is_sorted: bool = False,
 ) -> tuple[CommitMessage, ...]:
     table = load_table(LocalStorage(str(path)))
     batch = batch_of(table.schema, rows)
@@ -41,13 +55,17 @@ def write_ours(
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
     half = len(rows) // 2
     parts = [batch.slice(0, half), batch.slice(half)]
-    return write_keyed_task(spec, parts, first_sequence=first_sequence, is_sorted=is_sorted).messages
+    return write_keyed_task(
+        spec, parts, first_sequence=first_sequence, is_sorted=is_sorted
+    ).messages
 
 
 class Twins:
     """A table that we write and one that Java writes, with the same changes."""
 
-    def __init__(self, java: Any, root: Path, schema: Any, keys: Sequence[str], **more: Any) -> None:
+    def __init__(
+        self, java: Any, root: Path, schema: Any, keys: Sequence[str], **more: Any
+    ) -> None:
         self.java, self.schema = java, schema
         self.ours, self.theirs = root / "ours", root / "theirs"
         options = {"bucket": "1", "write-only": "true", **more.pop("options", {})}
@@ -98,16 +116,27 @@ VALUES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_files_are_those_of_java_for_every_type_of_key(java: Any, tmp_path: Path, format_: str) -> None:
+def test_files_are_those_of_java_for_every_type_of_key(
+    java: Any, tmp_path: Path, format_: str
+) -> None:
     chance = random.Random(4)
     for number, (type_, values) in enumerate(VALUES.items()):
         schema = [("v", "STRING"), ("k", f"{type_} NOT NULL"), ("n", "INT"), ("k2", "INT NOT NULL")]
         twins = Twins(
-            java, tmp_path / str(number), schema, ["k2", "k"], options={"file.format": format_, "bucket": "2"}
+            java,
+            tmp_path / str(number),
+            schema,
+            ["k2", "k"],
+            options={"file.format": format_, "bucket": "2"},
         )
         for _ in range(2):
             rows = [
-                {"v": chance.choice([None, "v", "w" * 40]), "k": chance.choice(values), "n": n, "k2": n % 3}
+                {
+                    "v": chance.choice([None, "v", "w" * 40]),
+                    "k": chance.choice(values),
+                    "n": n,
+                    "k2": n % 3,
+                }
                 for n in range(12)
             ]
             twins.change(rows, [chance.choice(["+I", "+U", "-D", "-U"]) for _ in rows])
@@ -127,7 +156,13 @@ def test_thin_files_leave_the_keys_out(java: Any, tmp_path: Path, format_: str) 
 def test_changelog_files_hold_every_change(java: Any, tmp_path: Path) -> None:
     schema = [("k", "INT NOT NULL"), ("n", "INT")]
     twins = Twins(java, tmp_path, schema, ["k"], options={"changelog-producer": "input"})
-    rows = [{"k": 2, "n": 1}, {"k": 1, "n": 2}, {"k": 2, "n": 1}, {"k": 2, "n": 5}, {"k": 1, "n": 2}]
+    rows = [
+        {"k": 2, "n": 1},
+        {"k": 1, "n": 2},
+        {"k": 2, "n": 1},
+        {"k": 2, "n": 5},
+        {"k": 1, "n": 2},
+    ]
     twins.change(rows, ["+I", "+I", "-U", "+U", "-D"])
     twins.check()
     ours, theirs = (java.snapshots(path)[-1] for path in (twins.ours, twins.theirs))
@@ -154,14 +189,21 @@ def test_changelog_files_hold_every_change(java: Any, tmp_path: Path) -> None:
     ],
     ids=lambda one: next(iter(one.items()))[0] + "=" + next(iter(one.values())),
 )
-def test_options_mean_what_they_mean_to_java(java: Any, tmp_path: Path, options: dict[str, str]) -> None:
+def test_options_mean_what_they_mean_to_java(
+    java: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
     schema = [("k", "STRING NOT NULL"), ("n", "INT"), ("s", "INT"), ("dt", "STRING NOT NULL")]
     twins = Twins(java, tmp_path, schema, ["dt", "k"], options=options, partition_keys=["dt"])
     chance = random.Random(9)
     deletes = "deduplicate" in options.get("merge-engine", "deduplicate")
     for _ in range(3):
         rows = [
-            {"k": chance.choice("abcde"), "n": chance.choice([None, n]), "s": chance.randrange(4), "dt": f"d{n % 2}"}
+            {
+                "k": chance.choice("abcde"),
+                "n": chance.choice([None, n]),
+                "s": chance.randrange(4),
+                "dt": f"d{n % 2}",
+            }
             for n in range(20)
         ]
         twins.change(rows, [chance.choice(["+I", "+U", "-D"]) if deletes else "+I" for _ in rows])
@@ -170,11 +212,15 @@ def test_options_mean_what_they_mean_to_java(java: Any, tmp_path: Path, options:
 
 def test_rows_that_come_sorted_become_one_run_of_files(java: Any, tmp_path: Path) -> None:
     options = {"bucket": "1", "write-only": "true", "target-file-size": "12 kb"}
-    java.create_table(tmp_path / "t", [("k", "BIGINT NOT NULL"), ("v", "STRING")], (), ["k"], options)
+    java.create_table(
+        tmp_path / "t", [("k", "BIGINT NOT NULL"), ("v", "STRING")], (), ["k"], options
+    )
     chance = random.Random(2)
     rows = [{"k": k, "v": f"{chance.random()}"} for k in range(4000) for _ in range(1 + k % 3)]
     table = load_table(LocalStorage(str(tmp_path / "t")))
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, buffer_bytes=20_000)
+    spec = WriteSpec(
+        storage=table.storage, schema=table.schema, options=table.options, buffer_bytes=20_000
+    )
     batch = batch_of(table.schema, rows)
     parts = [batch.slice(start, 500) for start in range(0, len(rows), 500)]
     messages = write_keyed_task(spec, parts, first_sequence=10, is_sorted=True).messages

@@ -69,7 +69,9 @@ def digest(file: TableFile) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def described(table: PaimonTable, known: set[str], files: Sequence[TableFile] | None = None) -> list[dict[str, Any]]:
+def described(
+    table: PaimonTable, known: set[str], files: Sequence[TableFile] | None = None
+) -> list[dict[str, Any]]:
     """The files as the golden cases tell them; those of the table, if none are given."""
     names = table.schema.trimmed_primary_keys
     types = [table.schema.field(name).type for name in names]
@@ -101,7 +103,10 @@ def in_order(files: Sequence[dict[str, Any]]) -> list[str]:
 
 def as_a_whole(files: Sequence[dict[str, Any]]) -> list[Any]:
     """The files without where their rows are cut."""
-    return [sum(one["rowCount"] for one in files), {(one["level"], one["fileSource"]) for one in files}]
+    return [
+        sum(one["rowCount"] for one in files),
+        {(one["level"], one["fileSource"]) for one in files},
+    ]
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
@@ -123,23 +128,36 @@ def test_the_files_are_those_that_java_made_of_the_same_table(
         [one.commit_kind.value, one.delta_record_count, one.total_record_count]
         for one in table.snapshots()
         if one.id > since
-    ] == [[one["commitKind"], one["deltaRecordCount"], one["totalRecordCount"]] for one in call["snapshots"]]
+    ] == [
+        [one["commitKind"], one["deltaRecordCount"], one["totalRecordCount"]]
+        for one in call["snapshots"]
+    ]
     assert report.snapshot_id == (since + 1 if call["snapshots"] else None)
     log = changelog_files(table, since)
     assert in_order(described(table, known, log)) == in_order(call.get("changelogFiles") or [])
-    assert report.changelog_rows == len(call.get("changelog") or ()) == sum(one.row_count for one in log)
+    assert (
+        report.changelog_rows
+        == len(call.get("changelog") or ())
+        == sum(one.row_count for one in log)
+    )
     if log:
         read = java.read_changes(table.location, since + 1)
         assert [[kind, *row.values()] for kind, row in read] == call["changelog"]
     keys = [(name, "ascending") for name in table.schema.primary_keys]
     options = table.schema.options
-    if options.get("merge-engine") != "first-row" and VECTORS not in options:  # else rows of level 0 come in
+    if (
+        options.get("merge-engine") != "first-row" and VECTORS not in options
+    ):  # else rows of level 0 come in
         assert table.to_arrow().sort_by(keys) == before.sort_by(keys)
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
     if isinstance(call.get("rows"), list):
         assert_rows(table.to_arrow(), table.schema.fields, call["rows"])
     if VECTORS in options:
-        marked = {name: found for one in kinds.index(table.location) for name, found in one["deleted"].items()}
+        marked = {
+            name: found
+            for one in kinds.index(table.location)
+            for name, found in one["deleted"].items()
+        }
         levels = {file.meta.file_name: file.meta.level for file in table.files()}
         deleted = {one["of"]["level"]: one["positions"] for one in call["deleted"]}
         assert {levels[name]: found for name, found in marked.items()} == deleted
@@ -197,7 +215,9 @@ def test_java_drops_the_same_old_rows(
     ]
     for name, batches_ in {"merged": writes, "fresh": writes[3:], "old": writes[:1]}.items():
         for later in (False, True):
-            ours, theirs = (tmp_path / f"{name} {later} {who}" / "db.db" / "t" for who in ("we", "java"))
+            ours, theirs = (
+                tmp_path / f"{name} {later} {who}" / "db.db" / "t" for who in ("we", "java")
+            )
             options = {"bucket": "1", "write-only": "true", "metadata.stats-mode": stats}
             java.create_table(ours, columns, (), ("k",), options | ({} if later else EXPIRES))
             for identifier, rows in enumerate(batches_, 1):
@@ -216,7 +236,9 @@ def test_java_drops_the_same_old_rows(
 
 def summary(table: PaimonTable) -> list[tuple[int, int, str]]:
     files = (file.meta for file in table.files())
-    return sorted((one.level, one.row_count, FileSource(one.file_source or 0).name) for one in files)
+    return sorted(
+        (one.level, one.row_count, FileSource(one.file_source or 0).name) for one in files
+    )
 
 
 def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
@@ -229,7 +251,9 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
     if not is_accepted(java, path, made):
         return "refused"
     try:
-        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+        for identifier, batch in enumerate(
+            (one for _ in range(3) for one in batches(random, made)), 1
+        ):
             written_by_either(java, path, batch, identifier, random)
             before, theirs = read_by_both(java, path, made)
             assert before == theirs, (seed, identifier, before - theirs, theirs - before)
@@ -237,13 +261,22 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
             if who == "java":
                 asked(java.compact, path, full, "java", 1000 + identifier)
             elif who == "we":
-                compactions["we"] += PaimonTable.load(str(path)).compact(full).snapshot_id is not None
+                compactions["we"] += (
+                    PaimonTable.load(str(path)).compact(full).snapshot_id is not None
+                )
             after, theirs = read_by_both(java, path, made)
             assert after == theirs, (seed, identifier, who, after - theirs, theirs - after)
-            assert who != "we" or after == before, (seed, identifier, before - after, after - before)
+            assert who != "we" or after == before, (
+                seed,
+                identifier,
+                before - after,
+                after - before,
+            )
     except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
         return type(why).__name__
-    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
+    assert not [
+        one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"
+    ]
     return "compacted" if compactions["we"] else "nothing to do"
 
 
@@ -257,7 +290,9 @@ def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
     if not is_accepted(java, path, made):
         return "refused"
     try:
-        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+        for identifier, batch in enumerate(
+            (one for _ in range(3) for one in batches(random, made)), 1
+        ):
             written_by_either(java, path, batch, identifier, random)
             if random.random() < 0.5:
                 continue
@@ -275,14 +310,19 @@ def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
                 shutil.copytree(copy, path)
     except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
         return type(why).__name__
-    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
+    assert not [
+        one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"
+    ]
     return "compacted" if compactions else "nothing to do"
 
 
 def changed_keys(java: Any, path: Path, made: Definition) -> list[str]:
     """What the changelog of the newest snapshot says has happened to each key."""
     newest = PaimonTable.load(str(path)).latest_snapshot().id
-    return sorted(str((kind, [row[key] for key in made.keys])) for kind, row in asked(java.read_changes, path, newest))
+    return sorted(
+        str((kind, [row[key] for key in made.keys]))
+        for kind, row in asked(java.read_changes, path, newest)
+    )
 
 
 def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str], Counter[str]]:
@@ -293,7 +333,11 @@ def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str],
 
 def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
     """The rows without values that depend on the order of adding, also in Java."""
-    floats = {at for at, (name, type_) in enumerate(made.columns) if name[0] == "v" and type_ in ("FLOAT", "DOUBLE")}
+    floats = {
+        at
+        for at, (name, type_) in enumerate(made.columns)
+        if name[0] == "v" and type_ in ("FLOAT", "DOUBLE")
+    }
     return [[None if at in floats else value for at, value in enumerate(row)] for row in rows]
 
 
@@ -305,5 +349,7 @@ def test_we_compact_what_java_wrote_and_java_goes_on(group: int, tmp_path: Path,
 
 
 def test_with_vectors_we_compact_any_table_as_java_does(tmp_path: Path, java: Any) -> None:
-    ends = Counter(compacted_as_java_does(java, tmp_path / str(seed), seed) for seed in seeds(4, 200))
+    ends = Counter(
+        compacted_as_java_does(java, tmp_path / str(seed), seed) for seed in seeds(4, 200)
+    )
     assert ends["compacted"] >= 2, ends

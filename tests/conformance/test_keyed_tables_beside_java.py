@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from tests.kits.keyed import COLUMNS, ENGINES, Change, Model, commit_changes, some_changes, write_changes
+from tests.kits.keyed import (
+    COLUMNS,
+    ENGINES,
+    Change,
+    Model,
+    commit_changes,
+    some_changes,
+    write_changes,
+)
 from tests.kits.reading import assert_rows
 
 HERE = Path(__file__).parent.parent / "golden"
@@ -21,7 +29,9 @@ ALONE = {"bucket": "2", "write-only": "true"}
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 
 
-def assert_both_read(java: Any, path: Path, rows: Iterable[Any], snapshot_id: int | None = None) -> None:
+def assert_both_read(
+    java: Any, path: Path, rows: Iterable[Any], snapshot_id: int | None = None
+) -> None:
     """Java and we read those rows."""
     import java_paimon
 
@@ -29,7 +39,9 @@ def assert_both_read(java: Any, path: Path, rows: Iterable[Any], snapshot_id: in
     schema = [(one.name, str(one.type)) for one in table.schema.fields]
     wire = java_paimon.encode_rows(schema, rows)
     assert_rows(table.to_arrow(snapshot_id), table.schema.fields, wire)
-    assert java_paimon.canonical(schema, java.read(path, snapshot_id)) == java_paimon.canonical(schema, rows)
+    assert java_paimon.canonical(schema, java.read(path, snapshot_id)) == java_paimon.canonical(
+        schema, rows
+    )
 
 
 # -- the golden tables ----------------------------------------------------------------------------
@@ -55,8 +67,12 @@ def test_java_and_we_go_on_with_a_table_of_java(name: str, golden: Golden, java:
     pool = [row for *_, rows in casekit.model(case) for row in rows if len(row) == len(schema)]
 
     def some() -> list[Change]:
-        changes = [(random.choice(["+I", "+U", "+U", "-D"]), random.choice(pool)) for _ in range(15)]
-        changes = [(kind, {**row, **changed(random, schema, case.primary_keys)}) for kind, row in changes]
+        changes = [
+            (random.choice(["+I", "+U", "+U", "-D"]), random.choice(pool)) for _ in range(15)
+        ]
+        changes = [
+            (kind, {**row, **changed(random, schema, case.primary_keys)}) for kind, row in changes
+        ]
         model.take(changes)
         return changes
 
@@ -66,7 +82,11 @@ def test_java_and_we_go_on_with_a_table_of_java(name: str, golden: Golden, java:
 
     ours(1)
     latest = java.snapshots(path)[-1]
-    assert (latest["commitUser"], latest["commitIdentifier"], latest["commitKind"]) == ("ours", 1, "APPEND")
+    assert (latest["commitUser"], latest["commitIdentifier"], latest["commitKind"]) == (
+        "ours",
+        1,
+        "APPEND",
+    )
     changes = some()
     java.write(path, [row for _, row in changes], "java", 1, [kind for kind, _ in changes])
     ours(2)
@@ -85,18 +105,31 @@ def changed(random: Random, schema: Any, keys: list[str]) -> dict[str, Any]:
     return {name: values[type_] for name, type_ in schema if name not in keys and type_ in values}
 
 
-TOLD = ("commitUser", "commitIdentifier", "commitKind", "totalRecordCount", "deltaRecordCount", "schemaId")
+TOLD = (
+    "commitUser",
+    "commitIdentifier",
+    "commitKind",
+    "totalRecordCount",
+    "deltaRecordCount",
+    "schemaId",
+)
 OF_ONE_RUN = {"fileName", "fileSize", "creationTime", "minSequenceNumber", "maxSequenceNumber"}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(name: str, tmp_path: Path, java: Any) -> None:
+def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
+    name: str, tmp_path: Path, java: Any
+) -> None:
     import casekit
 
     case, expected = casekit.load(HERE / name)
     path, schema = tmp_path / "db.db" / "t", case.schema
     PaimonTable.create(
-        str(path), schema, partition_keys=case.partition_keys, primary_keys=case.primary_keys, options=case.options
+        str(path),
+        schema,
+        partition_keys=case.partition_keys,
+        primary_keys=case.primary_keys,
+        options=case.options,
     )
     for step, after, _ in casekit.model(case):
         table = PaimonTable.load(str(path))
@@ -156,7 +189,9 @@ def test_java_and_we_write_in_turns(engine: str, tmp_path: Path, java: Any) -> N
     chosen, random, path = ENGINES[engine], Random(engine), tmp_path / "db.db" / "t"
     options, more = LAYOUTS[engine]
     keys = [*more, "k"]
-    columns = [(name, "STRING NOT NULL" if name == "p" else "INT NOT NULL") for name in more] + COLUMNS
+    columns = [
+        (name, "STRING NOT NULL" if name == "p" else "INT NOT NULL") for name in more
+    ] + COLUMNS
     partitions = [name for name in more if name == "p"]
     java.create_table(path, columns, partitions, keys, ALONE | options | chosen.options)
     model = chosen.model(keys=keys)
@@ -165,12 +200,16 @@ def test_java_and_we_write_in_turns(engine: str, tmp_path: Path, java: Any) -> N
         changes = some_changes(random, chosen, model, random.randint(1, 6), keys=most, more=more)
         ours = random.random() < 0.5
         if chosen.once and not ours:
-            changes = list({tuple(row[name] for name in keys): (kind, row) for kind, row in changes}.values())
+            changes = list(
+                {tuple(row[name] for name in keys): (kind, row) for kind, row in changes}.values()
+            )
         model.take(changes)
         if ours:
             commit_changes(PaimonTable.load(str(path)), changes, identifier)
         else:
-            java.write(path, [row for _, row in changes], "java", identifier, [kind for kind, _ in changes])
+            java.write(
+                path, [row for _, row in changes], "java", identifier, [kind for kind, _ in changes]
+            )
         if identifier % 10 == 0:
             assert_both_read(java, path, model.found())
         if identifier in (turns // 3, turns * 2 // 3):

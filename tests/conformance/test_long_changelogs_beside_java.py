@@ -66,9 +66,15 @@ def test_both_engines_keep_the_same_files_and_go_on_with_what_the_other_left(
         assert report.snapshots
         assert any(name.startswith("changelog/changelog-") for name in files(ours))
         assert report.changelogs or not keyed
-        assert [one for one in PaimonTable.load(str(ours)).verify().findings if one.severity == "error"] == []
+        assert [
+            one for one in PaimonTable.load(str(ours)).verify().findings if one.severity == "error"
+        ] == []
         assert java.remove_orphans(ours, dry_run=True) == []
-        first = min(int(name.rpartition("-")[2]) for name in files(ours) if name.startswith("changelog/changelog-"))
+        first = min(
+            int(name.rpartition("-")[2])
+            for name in files(ours)
+            if name.startswith("changelog/changelog-")
+        )
         changes = java.read_changes(ours, first)
         assert changes == java.read_changes(theirs, first)
         assert len(changes) > 4

@@ -67,11 +67,20 @@ def test_the_same_orphans_go_as_with_java(java: Any, golden: Golden, name: str) 
     java.remove_orphans(theirs, older_than_ms=LONG_AGO * 1000 + 86_400_000)
     assert files(ours) == files(theirs)
     assert report.count > 6
-    assert len(java.read(ours)) == len(expected["rows"] if "rows" in expected else java.read(theirs))
+    assert len(java.read(ours)) == len(
+        expected["rows"] if "rows" in expected else java.read(theirs)
+    )
     assert PaimonTable.load(str(ours)).verify().findings == ()
 
 
-COMPARED = ("commitKind", "commitIdentifier", "totalRecordCount", "deltaRecordCount", "schemaId", "watermark")
+COMPARED = (
+    "commitKind",
+    "commitIdentifier",
+    "totalRecordCount",
+    "deltaRecordCount",
+    "schemaId",
+    "watermark",
+)
 
 
 @pytest.mark.parametrize("name", ["append_partitioned", "overwritten", "pk_updates"])
@@ -86,7 +95,9 @@ def test_compacted_manifests_are_as_java_makes_them(java: Any, golden: Golden, n
     assert report.snapshot_id == mine["id"] == its["id"]
     assert {key: mine.get(key) for key in COMPARED} == {key: its.get(key) for key in COMPARED}
     assert _manifests(java, ours) == _manifests(java, theirs)
-    assert [one["fileName"] for one in java.files(ours)] == [one["fileName"] for one in java.files(theirs)]
+    assert [one["fileName"] for one in java.files(ours)] == [
+        one["fileName"] for one in java.files(theirs)
+    ]
     assert sorted(map(str, java.read(ours))) == before
     assert PaimonTable.load(str(ours)).verify().findings == ()
     assert PaimonTable.load(str(theirs)).verify().findings == ()
@@ -107,7 +118,9 @@ def test_java_goes_on_after_compaction_and_cleaning(java: Any, golden: Golden) -
     assert [one for one in table.verify().findings if one.severity == "error"] == []
 
 
-def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(java: Any, golden: Golden) -> None:
+def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(
+    java: Any, golden: Golden
+) -> None:
     """Our expiry is killed after its first delete, Java tags snapshots, our next run finishes the work."""
     path, _ = golden("pk_updates")
     table = PaimonTable.load(str(path))
@@ -115,7 +128,9 @@ def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag
     rows = sorted(map(str, java.read(path)))
     java.create_tag(path, "early", first + 1)
     inner = load_table(LocalStorage(str(path)))
-    storage = FaultyStorage(inner.storage, [Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)])
+    storage = FaultyStorage(
+        inner.storage, [Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)]
+    )
     with pytest.raises(Killed):
         expire_snapshots(replace(inner, storage=storage), 1, 1, timedelta(0))
     assert list(path.glob("_paimon_stream/expiring-*"))

@@ -52,7 +52,9 @@ def _counted(rows: list[list[Any]], unordered: int | None) -> Counter[str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_rows_that_java_reads(engine: str, tmp_path: Path, java: Any) -> None:
+def test_every_engine_gives_the_rows_that_java_reads(
+    engine: str, tmp_path: Path, java: Any
+) -> None:
     options, kinds = ENGINES[engine]
     random = Random(engine)
     path = tmp_path / "db.db" / "t"
@@ -93,12 +95,17 @@ KEYS: dict[str, list[Any]] = {
     "BYTES": [b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00", b"\xff" * 20],
     "DATE": [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29)],
     "TIME(3)": [dt.time(0), dt.time(12, 30, 0, 5000), dt.time(23, 59, 59)],
-    "TIMESTAMP(3)": [dt.datetime(1900, 1, 1), dt.datetime(1970, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 1)],
+    "TIMESTAMP(3)": [
+        dt.datetime(1900, 1, 1),
+        dt.datetime(1970, 1, 1),
+        dt.datetime(2024, 1, 1, 0, 0, 1),
+    ],
     "TIMESTAMP(9)": ["1969-12-31T23:59:59.999999999", "2024-01-01T00:00:00.000000001"],
     "TIMESTAMP(6) WITH LOCAL TIME ZONE": [
-        dt.datetime(1960, 1, 1, tzinfo=dt.timezone.utc), dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
+        dt.datetime(1960, 1, 1, tzinfo=dt.timezone.utc),
+        dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("type_", KEYS)
@@ -111,7 +118,11 @@ def test_keys_of_every_type_are_found_again(type_: str, tmp_path: Path, java: An
     for identifier in range(3):
         batch = []
         for number in range(40):
-            row = {"n": random.randint(0, 2), "v": f"{identifier}-{number}", "key": random.choice(KEYS[type_])}
+            row = {
+                "n": random.randint(0, 2),
+                "v": f"{identifier}-{number}",
+                "key": random.choice(KEYS[type_]),
+            }
             kind = random.choice(["+I", "+U", "-D"])
             batch.append((kind, row))
             rows.pop((row["n"], row["key"]), None)
@@ -132,7 +143,10 @@ def test_files_of_every_format_are_merged_with_and_without_key_columns(
     options = ALONE | {"file.format": format_, "data-file.thin-mode": thin, "sequence.field": "g"}
     java.create_table(path, COLUMNS, ["b"], ["b", "k"], options)
     for identifier in range(3):
-        batch = [(kind, row | {"b": row["k"] % 2 == 0}) for kind, row in changes(random, "ID", 60, keys=40)]
+        batch = [
+            (kind, row | {"b": row["k"] % 2 == 0})
+            for kind, row in changes(random, "ID", 60, keys=40)
+        ]
         write(java, path, batch, identifier)
     table = assert_same_rows(java, path)
     some = table.to_arrow(partition={"b": True}, columns=["k", "b"])
@@ -179,7 +193,9 @@ def test_a_table_that_gets_a_lookup_between_its_levels_loses_the_older_one_and_v
     assert [one.code for one in table.verify().findings] == ["levels-without-lookup"] * warned
 
 
-def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(tmp_path: Path, java: Any) -> None:
+def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(
+    tmp_path: Path, java: Any
+) -> None:
     path = tmp_path / "db.db" / "t"
     schema = [("k", "INT NOT NULL"), ("v", "INT")]
     java.create_table(path, schema, [], ["k"], ALONE | {"merge-engine": "partial-update"})
@@ -207,26 +223,34 @@ def test_old_schemas_are_merged_with_new_ones(tmp_path: Path, java: Any) -> None
         return made
 
     write(java, path, [(kind, row | {"x": "old"}) for kind, row in batch("vw")], 1)
-    java.alter_table(path, ("rename", "w", "u"), ("add", "n", "DOUBLE"), ("type", "v", "BIGINT"), ("drop", "x"))
+    java.alter_table(
+        path, ("rename", "w", "u"), ("add", "n", "DOUBLE"), ("type", "v", "BIGINT"), ("drop", "x")
+    )
     write(java, path, batch("vun"), 2)
     java.alter_table(path, ("add", "x", "INT"))
     write(java, path, batch("vunx"), 3)
     assert_same_rows(java, path)
 
 
-def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(tmp_path: Path, java: Any) -> None:
+def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
+    tmp_path: Path, java: Any
+) -> None:
     """Two writers that start from the same snapshot give out the same numbers. (Of several such keys Java
     takes the row of one file here and of the other there, as its tree of files happens to stand.)"""
     path = tmp_path / "db.db" / "t"
     java.create_table(path, [("k", "INT NOT NULL"), ("v", "STRING")], [], ["k"], ALONE)
     users = ("first", "second")
-    prepared = [java.prepare_commit_bytes(path, [{"k": 1, "v": user}], user, 1).messages for user in users]
+    prepared = [
+        java.prepare_commit_bytes(path, [{"k": 1, "v": user}], user, 1).messages for user in users
+    ]
     for messages, user in zip(reversed(prepared), reversed(users), strict=True):
         java.commit_messages(path, messages, user, 1)
     assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == ["second"]
 
 
-def test_with_deletion_vectors_compacted_files_are_read_without_their_rows(tmp_path: Path, java: Any) -> None:
+def test_with_deletion_vectors_compacted_files_are_read_without_their_rows(
+    tmp_path: Path, java: Any
+) -> None:
     path = tmp_path / "db.db" / "t"
     options = ALONE | {"bucket": "1", "deletion-vectors.enabled": "true"}
     java.create_table(path, [("k", "INT NOT NULL"), ("v", "INT")], [], ["k"], options)
@@ -237,6 +261,8 @@ def test_with_deletion_vectors_compacted_files_are_read_without_their_rows(tmp_p
     assert assert_same_rows(java, path).to_arrow().num_rows == 5
     java.compact(path, False, "java", 4)
     assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == [1, 2, 1, 1, 1]
-    java.compact(path, True, "java", 5)  # leaves an index file without vectors, or with those of old files
+    java.compact(
+        path, True, "java", 5
+    )  # leaves an index file without vectors, or with those of old files
     assert java.index_files(path)
     assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == [1, 2, 1, 1, 1]

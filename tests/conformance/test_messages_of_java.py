@@ -61,7 +61,8 @@ def compacted(java: Any, path: Path, number: int) -> list[bytes]:
 def replaced(java: Any, path: Path, number: int) -> list[bytes]:
     """Every second commit removes the files of the one before, as a DELETE of Spark does."""
     made = [
-        CommitMessage.deserialize(one) for one in java.prepare_commit_bytes(path, rows(number), USER, number).messages
+        CommitMessage.deserialize(one)
+        for one in java.prepare_commit_bytes(path, rows(number), USER, number).messages
     ]
     if number % 2:
         old = {(e.partition, e.bucket): e for e in last_entries(path) if e.kind == 0}
@@ -74,7 +75,9 @@ def last_entries(path: Path) -> list[ManifestEntry]:
     return [entry for meta in manifests.delta(snapshot) for entry in manifests.read(meta)]
 
 
-def opened(path: Path, snapshot_id: int | None = None) -> tuple[SnapshotStore, ManifestStore, Snapshot]:
+def opened(
+    path: Path, snapshot_id: int | None = None
+) -> tuple[SnapshotStore, ManifestStore, Snapshot]:
     table = load_table(LocalStorage(str(path)))
     snapshots = SnapshotStore(table.storage)
     found = snapshots.latest() if snapshot_id is None else snapshots.get(snapshot_id)
@@ -89,7 +92,11 @@ VECTORS = {**KEYED, "commit.force-compact": "true", "deletion-vectors.enabled": 
 CASES: dict[str, tuple[tuple[str, ...], dict[str, str], Prepare]] = {
     "append": ((), {"write-only": "true"}, written()),
     "append, compactions": ((), {"write-only": "true"}, compacted),
-    "append, buckets, compactions": ((), {"bucket": "2", "bucket-key": "id", "write-only": "true"}, compacted),
+    "append, buckets, compactions": (
+        (),
+        {"bucket": "2", "bucket-key": "id", "write-only": "true"},
+        compacted,
+    ),
     "append, deletes": ((), {"write-only": "true"}, replaced),
     "keyed, write-only": (PK, {**KEYED, "write-only": "true"}, written(["+I", "-D", "+U"])),
     "keyed, compactions": (PK, {**KEYED, "write-only": "true"}, compacted),
@@ -110,7 +117,9 @@ EXTRA_KINDS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_java_prepared_becomes_what_java_would_have_published(java: Any, tmp_path: Path, case: str) -> None:
+def test_what_java_prepared_becomes_what_java_would_have_published(
+    java: Any, tmp_path: Path, case: str
+) -> None:
     keys, options, prepare = CASES[case]
     mine, copy = tmp_path / "mine", tmp_path / "copy"
     always = {"manifest.merge-min-count": "3", "snapshot.ignore-empty-commit": "false"}
@@ -123,7 +132,9 @@ def test_what_java_prepared_becomes_what_java_would_have_published(java: Any, tm
         shutil.copytree(mine, copy)
         before = len(java.snapshots(mine))
         java.commit_messages(copy, prepared, USER, number, watermark=number)
-        writer.commit(number, [CommitMessage.deserialize(one) for one in prepared], watermark=number)
+        writer.commit(
+            number, [CommitMessage.deserialize(one) for one in prepared], watermark=number
+        )
         assert_same(java, mine, copy, since=before)
     snapshots = java.snapshots(mine)
     assert {one["commitKind"] for one in snapshots} == {"APPEND"} | EXTRA_KINDS.get(case, set())
@@ -155,7 +166,11 @@ def facts(snapshot: dict[str, Any]) -> dict[str, Any]:
     left_out = {"timeMillis"} | {f"{one}Size" for one in lists}
     if set(snapshot.get("properties", ())) <= OURS:
         left_out.add("properties")
-    return {key: bool(value) if key in lists else value for key, value in snapshot.items() if key not in left_out}
+    return {
+        key: bool(value) if key in lists else value
+        for key, value in snapshot.items()
+        if key not in left_out
+    }
 
 
 def lists_of(path: Path, snapshot_id: int) -> dict[str, list[Any]]:
@@ -165,7 +180,9 @@ def lists_of(path: Path, snapshot_id: int) -> dict[str, list[Any]]:
         "delta": manifests.delta(snapshot),
         "changelog": ()
         if snapshot.changelog_manifest_list is None
-        else manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+        else manifests.read_list(
+            snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+        ),
     }
     return {key: list(value) for key, value in found.items()}
 
@@ -191,8 +208,12 @@ def test_each_of_us_filters_the_others_commits_of_two_snapshots(java: Any, tmp_p
     java.create_table(path, SCHEMA, ("dt",), PK, LOOKUP)
     prepared = {}
     for number in range(2):
-        prepared[number] = list(java.prepare_commit_bytes(path, rows(number), USER, number).messages)
-        decoded = {n: [CommitMessage.deserialize(one) for one in given] for n, given in prepared.items()}
+        prepared[number] = list(
+            java.prepare_commit_bytes(path, rows(number), USER, number).messages
+        )
+        decoded = {
+            n: [CommitMessage.deserialize(one) for one in given] for n, given in prepared.items()
+        }
         if number == 0:
             assert PaimonTable.load(str(path)).new_commit(USER).filter_and_commit(decoded) == 1
         else:
@@ -203,7 +224,9 @@ def test_each_of_us_filters_the_others_commits_of_two_snapshots(java: Any, tmp_p
     assert java.last_commit_of(path, USER) == 1
 
 
-def test_statistics_become_an_analyze_snapshot_and_are_inherited_as_by_java(java: Any, tmp_path: Path) -> None:
+def test_statistics_become_an_analyze_snapshot_and_are_inherited_as_by_java(
+    java: Any, tmp_path: Path
+) -> None:
     mine, copy = tmp_path / "mine", tmp_path / "copy"
     java.create_table(mine, SCHEMA, (), (), {"write-only": "true"})
     java.write(mine, rows(0), USER, 0, watermark=5)
@@ -233,4 +256,6 @@ def test_statistics_become_an_analyze_snapshot_and_are_inherited_as_by_java(java
     TableCommit(load_table(table.storage), USER).commit(2, [])
     assert facts(java.snapshots(mine)[-1]) == facts(java.snapshots(copy)[-1])
     assert java.snapshots(mine)[-1]["statistics"] == made_by_java["statistics"]
-    assert json.loads((mine / "statistics" / made_by_java["statistics"]).read_text())["schemaId"] == 0
+    assert (
+        json.loads((mine / "statistics" / made_by_java["statistics"]).read_text())["schemaId"] == 0
+    )

@@ -20,7 +20,9 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.tables import batch_of
 
-READERS = Path(os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python"))
+READERS = Path(
+    os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python")
+)
 READ: dict[str, str] = {
     "pypaimon": """
 from pypaimon.table.file_store_table import FileStoreTable
@@ -45,19 +47,42 @@ with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
     writer.write_table(rows)
 """
 SCALARS = [
-    ("k", "INT NOT NULL"), ("b", "BOOLEAN"), ("t", "TINYINT"), ("l", "BIGINT"), ("f", "FLOAT"),
-    ("d", "DOUBLE"), ("n", "DECIMAL(9, 2)"), ("w", "DECIMAL(38, 10)"), ("s", "STRING"), ("y", "BYTES"),
-    ("day", "DATE"), ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(6)"), ("dt", "STRING NOT NULL"),
-]  # fmt: skip
+    ("k", "INT NOT NULL"),
+    ("b", "BOOLEAN"),
+    ("t", "TINYINT"),
+    ("l", "BIGINT"),
+    ("f", "FLOAT"),
+    ("d", "DOUBLE"),
+    ("n", "DECIMAL(9, 2)"),
+    ("w", "DECIMAL(38, 10)"),
+    ("s", "STRING"),
+    ("y", "BYTES"),
+    ("day", "DATE"),
+    ("at", "TIMESTAMP(3)"),
+    ("fine", "TIMESTAMP(6)"),
+    ("dt", "STRING NOT NULL"),
+]
 NESTED = [("a", "ARRAY<INT>"), ("m", "MAP<STRING, BIGINT>"), ("r", "ROW<x INT, y STRING>")]
 
 
 def row(k: int, **more: Any) -> dict[str, Any]:
     stamp = dt.datetime(2024, 2, 29, 1, 2, 3, 4000)
     values = (
-        k, k % 2 == 0, k - 3, 10**12 + k, 1.5, -2.25, Decimal("12.50"), Decimal("1.5") + k, "grüße 🎈",
-        b"\x00\xff", dt.date(2024, 2, 29), stamp, stamp.replace(microsecond=k), f"d{k % 2}",
-    )  # fmt: skip
+        k,
+        k % 2 == 0,
+        k - 3,
+        10**12 + k,
+        1.5,
+        -2.25,
+        Decimal("12.50"),
+        Decimal("1.5") + k,
+        "grüße 🎈",
+        b"\x00\xff",
+        dt.date(2024, 2, 29),
+        stamp,
+        stamp.replace(microsecond=k),
+        f"d{k % 2}",
+    )
     made = dict(zip((name for name, _ in SCALARS), values, strict=True))
     if k == 5:
         made.update({name: None for name, type_ in SCALARS if "NOT NULL" not in type_})
@@ -75,7 +100,9 @@ def append_only(path: Path, format_: str, nested: bool) -> PaimonTable:
 
 def keyed(path: Path, format_: str) -> PaimonTable:
     options = {"file.format": format_, "bucket": "2"}
-    table = PaimonTable.create(str(path), SCALARS, primary_keys=["dt", "k"], partition_keys=["dt"], options=options)
+    table = PaimonTable.create(
+        str(path), SCALARS, primary_keys=["dt", "k"], partition_keys=["dt"], options=options
+    )
     add(table, [row(i) for i in range(20)])
     add(table, [row(i, s="newer") for i in range(5, 25)])
     add(table, [row(i) for i in (0, 7, 24)], kind=3)

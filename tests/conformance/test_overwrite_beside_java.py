@@ -18,7 +18,15 @@ from paimon_stream.errors import OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.conformance.test_commits_beside_java import KINDS, SCHEMA, create, facts, live, rows, shape
+from tests.conformance.test_commits_beside_java import (
+    KINDS,
+    SCHEMA,
+    create,
+    facts,
+    live,
+    rows,
+    shape,
+)
 from tests.kits.tables import write_rows
 
 PK = ("dt", "id")
@@ -44,14 +52,18 @@ class Pair:
 
         shutil.copytree(self.theirs, self.mine, ignore=metadata, dirs_exist_ok=True)
 
-    def messages(self, some: Sequence[Mapping[str, Any]], overwrite: bool = True) -> list[CommitMessage]:
+    def messages(
+        self, some: Sequence[Mapping[str, Any]], overwrite: bool = True
+    ) -> list[CommitMessage]:
         made = self.java.prepare_commit_bytes(self.theirs, list(some), "w", overwrite=overwrite)
         self._copy_files()
         return [CommitMessage.deserialize(data, made.version) for data in made.messages]
 
     def append(self, identifier: int, some: Sequence[Mapping[str, Any]]) -> None:
         messages = self.messages(some, overwrite=False)
-        self.java.commit_messages(self.theirs, [one.serialize() for one in messages], "w", identifier)
+        self.java.commit_messages(
+            self.theirs, [one.serialize() for one in messages], "w", identifier
+        )
         self.commit.commit(identifier, messages)
 
     def overwrite(
@@ -63,7 +75,9 @@ class Pair:
     ) -> None:
         """Dynamic where no spec is given."""
         self._java_overwrite(identifier, messages, spec, watermark)
-        self.commit.overwrite(spec, messages, identifier, dynamic=True if spec is None else None, watermark=watermark)
+        self.commit.overwrite(
+            spec, messages, identifier, dynamic=True if spec is None else None, watermark=watermark
+        )
 
     def _java_overwrite(
         self,
@@ -72,7 +86,9 @@ class Pair:
         spec: Mapping[str, str] | None,
         watermark: int | None = None,
     ) -> None:
-        table = self.java._table(self.theirs, {"dynamic-partition-overwrite": "true" if spec is None else "false"})
+        table = self.java._table(
+            self.theirs, {"dynamic-partition-overwrite": "true" if spec is None else "false"}
+        )
         decoded = [self.java._deserialize(one.serialize(), None) for one in messages]
         self.java._commit(table, "w", identifier, decoded, spec or {}, True, watermark)
 
@@ -85,7 +101,9 @@ class Pair:
         java, mine, theirs = self.java, self.mine, self.theirs
         made, expected = java.snapshots(mine), java.snapshots(theirs)
         left_out = (*self.OURS, *(() if users else ("commitUser",)))
-        assert [_without(facts(one), left_out) for one in made] == [_without(facts(one), left_out) for one in expected]
+        assert [_without(facts(one), left_out) for one in made] == [
+            _without(facts(one), left_out) for one in expected
+        ]
         for one in made:
             assert shape(java, mine, one["id"]) == shape(java, theirs, one["id"]), one["id"]
         names = [sorted(file["fileName"] for file in java.files(path)) for path in (mine, theirs)]
@@ -109,7 +127,9 @@ class KeyedPair(Pair):
         made: dict[bytes, CommitMessage] = {}
         for message in (one for some in parts for one in self.messages(some)):
             known = made.setdefault(message.partition, replace(message, new_files=()))
-            made[message.partition] = replace(known, new_files=(*known.new_files, *message.new_files))
+            made[message.partition] = replace(
+                known, new_files=(*known.new_files, *message.new_files)
+            )
         return list(made.values())
 
     def levels(self) -> list[tuple[str, int]]:
@@ -126,7 +146,9 @@ def of(day: str, first: int, count: int = 3) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("merging", [{}, {"manifest.merge-min-count": "3"}], ids=["default", "merging"])
+@pytest.mark.parametrize(
+    "merging", [{}, {"manifest.merge-min-count": "3"}], ids=["default", "merging"]
+)
 def test_overwrites_of_all_forms_leave_the_metadata_java_leaves(
     java: Any, tmp_path: Path, kind: str, merging: dict[str, str]
 ) -> None:
@@ -144,13 +166,17 @@ def test_overwrites_of_all_forms_leave_the_metadata_java_leaves(
     pair.overwrite(9, [], {})
     pair.append(10, rows(10))
     made = pair.check()
-    assert [one["commitIdentifier"] for one in made] == [n for n in range(11) if not parts or n != 5]
+    assert [one["commitIdentifier"] for one in made] == [
+        n for n in range(11) if not parts or n != 5
+    ]
     assert made[-2]["deltaRecordCount"] == 0
     assert PaimonTable.load(str(pair.mine)).to_arrow(snapshot_id=2).num_rows == 12
     assert java.read(pair.mine, snapshot_id=2)
 
 
-def test_a_message_with_a_compaction_makes_an_overwrite_and_a_compaction(java: Any, tmp_path: Path) -> None:
+def test_a_message_with_a_compaction_makes_an_overwrite_and_a_compaction(
+    java: Any, tmp_path: Path
+) -> None:
     pair = Pair(java, tmp_path, "partitioned")
     pair.append(0, rows(0))
     first, second, both = (pair.messages(of("d1", n, 2))[0] for n in (10, 20, 30))
@@ -228,7 +254,9 @@ def test_truncating_and_dropping_partitions_are_as_javas(java: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["overwritten", "overwritten_whole"])
-def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str, tmp_path: Path) -> None:
+def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(
+    name: str, tmp_path: Path
+) -> None:
     expected = json.loads((GOLDEN / name / "expected.json").read_text())
     created = expected["created"]
     path = tmp_path / "db.db" / "t"
@@ -247,11 +275,27 @@ def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str
             commit.commit(step["identifier"], messages)
             continue
         dynamic = step["dynamic"]
-        commit.overwrite(None if dynamic else step["partition"], messages, step["identifier"], dynamic=dynamic or None)
+        commit.overwrite(
+            None if dynamic else step["partition"],
+            messages,
+            step["identifier"],
+            dynamic=dynamic or None,
+        )
     found = table.to_arrow(columns=names).to_pylist()
-    assert sorted(map(str, found)) == sorted(str(dict(zip(names, row, strict=True))) for row in expected["rows"])
-    keys = ("id", "commitUser", "commitIdentifier", "commitKind", "deltaRecordCount", "totalRecordCount")
-    made = [json.loads((path / f"snapshot/snapshot-{one.id}").read_text()) for one in table.snapshots()]
+    assert sorted(map(str, found)) == sorted(
+        str(dict(zip(names, row, strict=True))) for row in expected["rows"]
+    )
+    keys = (
+        "id",
+        "commitUser",
+        "commitIdentifier",
+        "commitKind",
+        "deltaRecordCount",
+        "totalRecordCount",
+    )
+    made = [
+        json.loads((path / f"snapshot/snapshot-{one.id}").read_text()) for one in table.snapshots()
+    ]
     assert [{key: one[key] for key in keys} for one in made] == [
         {key: one[key] for key in keys} for one in expected["snapshots"]
     ]

@@ -14,10 +14,32 @@ from paimon_stream.format.types import parse_type
 
 EPOCH = dt.datetime(1970, 1, 1)
 NUMBERS = [
-    0.0, -0.0, 1.0, -1.5, 100.0, 0.001, 0.00099, 0.0123, 9999999.0, 12345678.0, 1e7, 1e-5, 123456.789, 0.1,
-    1 / 3, 1e22, 3.4e38, 5e-324, 1.4e-45, 2.2250738585072014e-308, 1.7976931348623157e308, 4503599627370497.5,
-    float("inf"), float("-inf"), float("nan"),
-]  # fmt: skip
+    0.0,
+    -0.0,
+    1.0,
+    -1.5,
+    100.0,
+    0.001,
+    0.00099,
+    0.0123,
+    9999999.0,
+    12345678.0,
+    1e7,
+    1e-5,
+    123456.789,
+    0.1,
+    1 / 3,
+    1e22,
+    3.4e38,
+    5e-324,
+    1.4e-45,
+    2.2250738585072014e-308,
+    1.7976931348623157e308,
+    4503599627370497.5,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+]
 MOMENTS = [
     EPOCH,
     dt.datetime(1, 1, 1),
@@ -40,10 +62,18 @@ ALL_ASCII = [chr(code) for code in range(1, 0x80)]
 WHITESPACE = list("\x85\xa0\u1680\u180e\u2000\u2007\u200a\u200b\u2028\u202f\u205f\u3000\ufeff")
 CASES: list[tuple[str, list[Any], bool]] = [
     ("DOUBLE", NUMBERS, True),
-    ("FLOAT", [n for n in NUMBERS if n in (float("inf"), float("-inf")) or abs(n) < 3.5e38 or n != n], True),
+    (
+        "FLOAT",
+        [n for n in NUMBERS if n in (float("inf"), float("-inf")) or abs(n) < 3.5e38 or n != n],
+        True,
+    ),
     ("TIMESTAMP(6)", MOMENTS, True),
     ("TIMESTAMP(6)", MOMENTS, False),
-    ("TIMESTAMP(3)", [one.replace(microsecond=one.microsecond // 1000 * 1000) for one in MOMENTS], False),
+    (
+        "TIMESTAMP(3)",
+        [one.replace(microsecond=one.microsecond // 1000 * 1000) for one in MOMENTS],
+        False,
+    ),
     ("TIMESTAMP(0)", [one.replace(microsecond=0) for one in MOMENTS], False),
     ("TIMESTAMP_LTZ(6)", [one.replace(tzinfo=dt.timezone.utc) for one in MOMENTS], True),
     ("DATE", [one.date() for one in MOMENTS], True),
@@ -53,12 +83,16 @@ CASES: list[tuple[str, list[Any], bool]] = [
     ("TIME(0)", TIMES[:2], False),
     ("TIME(1)", TIMES, False),
     ("TIME(2)", TIMES, False),
-    ("DECIMAL(20, 5)", [Decimal(0), Decimal("-0.00001"), Decimal("999999999999999.99999"), Decimal(7)], True),
+    (
+        "DECIMAL(20, 5)",
+        [Decimal(0), Decimal("-0.00001"), Decimal("999999999999999.99999"), Decimal(7)],
+        True,
+    ),
     ("BIGINT", [-(2**63), 2**63 - 1, 0], False),
     ("BOOLEAN", [True, False, None], False),
     ("STRING", [*ALL_ASCII, "a b", "", " \t", "x\u2007", "😀/é", "%41", "..", None], True),
     ("STRING", WHITESPACE, True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "values", "legacy"), CASES, ids=lambda one: str(one)[:20])
@@ -88,6 +122,8 @@ def internal(value: Any) -> Any:
         case dt.date():
             return (value - EPOCH.date()).days
         case dt.time():
-            return (value.hour * 3600 + value.minute * 60 + value.second) * 1000 + value.microsecond // 1000
+            return (
+                value.hour * 3600 + value.minute * 60 + value.second
+            ) * 1000 + value.microsecond // 1000
         case _:
             return value

@@ -49,12 +49,16 @@ def facts(files: list[dict[str, Any]]) -> list[str]:
     for file in files:
         first = file["minSequenceNumber"]
         moved = {"minSequenceNumber": 0, "maxSequenceNumber": file["maxSequenceNumber"] - first}
-        kept.append({key: value for key, value in {**file, **moved}.items() if key not in OF_ONE_RUN})
+        kept.append(
+            {key: value for key, value in {**file, **moved}.items() if key not in OF_ONE_RUN}
+        )
     return sorted(map(str, kept))
 
 
 def ranges(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in one.items() if k not in ("fileName", "fileSize")} for one in manifests]
+    return [
+        {k: v for k, v in one.items() if k not in ("fileName", "fileSize")} for one in manifests
+    ]
 
 
 def assert_twins(java: Any, ours: Path, theirs: Path) -> None:
@@ -78,11 +82,24 @@ def test_golden_tables_are_appended_to_as_java_does(
     assert_twins(java, ours, theirs)
     assert folders(ours) == sorted({file["path"] for file in expected["files"]})
     schema = expected["schema"]
-    assert java_paimon.canonical(schema, java.read(ours)) == java_paimon.canonical(schema, rows + rows)
+    assert java_paimon.canonical(schema, java.read(ours)) == java_paimon.canonical(
+        schema, rows + rows
+    )
 
 
 PARTITIONS: dict[str, list[Any]] = {
-    "STRING": ["a", "", "  ", None, "ü 漢字 😀", "x=y/z", "%41", "\u00a0", "__DEFAULT_PARTITION__", "none"],
+    "STRING": [
+        "a",
+        "",
+        "  ",
+        None,
+        "ü 漢字 😀",
+        "x=y/z",
+        "%41",
+        "\u00a0",
+        "__DEFAULT_PARTITION__",
+        "none",
+    ],
     "VARCHAR(5)": ["a", "", None, "é"],
     "CHAR(3)": ["a", "abc", None],
     "BOOLEAN": [True, False, None],
@@ -120,7 +137,9 @@ def test_partitions_of_every_type_are_where_java_puts_them(
     assert_twins(java, ours, theirs)
 
 
-def test_several_partition_keys_nest_in_key_order_whatever_the_column_order(java: Any, tmp_path: Path) -> None:
+def test_several_partition_keys_nest_in_key_order_whatever_the_column_order(
+    java: Any, tmp_path: Path
+) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     schema = [("b", "STRING"), ("id", "INT"), ("a/=", "INT"), ("ü", "BOOLEAN")]
     rows = [{"b": "x", "id": 1, "a/=": 2, "ü": True}, {"b": None, "id": 2, "a/=": None, "ü": None}]
@@ -133,15 +152,38 @@ def test_several_partition_keys_nest_in_key_order_whatever_the_column_order(java
 
 
 EVIL = [
-    "..", ".", "../../../etc", "/", "/etc/passwd", "a/../../b", "\0", "a\0b", "\\", "..\\..\\x", "C:\\x",
-    "%2e%2e",    "..%2F", "\n", "~", "$HOME", "*", "?", "file:///x", "bucket-0", "p=..",
-]  # fmt: skip
+    "..",
+    ".",
+    "../../../etc",
+    "/",
+    "/etc/passwd",
+    "a/../../b",
+    "\0",
+    "a\0b",
+    "\\",
+    "..\\..\\x",
+    "C:\\x",
+    "%2e%2e",
+    "..%2F",
+    "\n",
+    "~",
+    "$HOME",
+    "*",
+    "?",
+    "file:///x",
+    "bucket-0",
+    "p=..",
+]
 
 
 def test_no_value_leaves_the_folder_of_the_table(java: Any, tmp_path: Path) -> None:
     root = tmp_path / "root"
     table = root / "a" / "b" / "t"
-    PaimonTable.create(str(table), schema=[("id", "INT"), ("p", "STRING"), ("q", "STRING")], partition_keys=["p", "q"])
+    PaimonTable.create(
+        str(table),
+        schema=[("id", "INT"), ("p", "STRING"), ("q", "STRING")],
+        partition_keys=["p", "q"],
+    )
     rows = [{"id": n, "p": value, "q": EVIL[-n]} for n, value in enumerate(EVIL)]
     append(table, rows)
     assert [path for path in root.rglob("*") if path.is_file() and table not in path.parents] == []
@@ -152,7 +194,9 @@ def test_no_value_leaves_the_folder_of_the_table(java: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["..", "../../x", "/x", "a\\b", "."])
-def test_no_default_name_leaves_the_folder_of_the_table(java: Any, tmp_path: Path, name: str) -> None:
+def test_no_default_name_leaves_the_folder_of_the_table(
+    java: Any, tmp_path: Path, name: str
+) -> None:
     root = tmp_path / "root"
     table = root / "a" / "b" / "t"
     PaimonTable.create(
@@ -169,5 +213,9 @@ def test_no_default_name_leaves_the_folder_of_the_table(java: Any, tmp_path: Pat
 @pytest.mark.parametrize("folder", ["../x", "a/../../x", "/abs", "..", "a\0b", "a//../../x"])
 def test_a_data_folder_outside_of_the_table_is_refused(tmp_path: Path, folder: str) -> None:
     with pytest.raises(InvalidOption, match=r"data-file\.path-directory"):
-        PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")], options={"data-file.path-directory": folder})
+        PaimonTable.create(
+            str(tmp_path / "t"),
+            schema=[("id", "INT")],
+            options={"data-file.path-directory": folder},
+        )
     assert not (tmp_path / "t" / "schema").exists()

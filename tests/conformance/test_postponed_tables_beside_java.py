@@ -18,9 +18,22 @@ from tests.kits.seeds import seeds
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 Row = tuple[str, int, str]
 COMPARED = (
-    "partition", "bucket", "totalBuckets", "level", "rowCount", "minKey", "maxKey", "keyStats", "valueStats",
-    "minSequenceNumber", "maxSequenceNumber", "deleteRowCount", "schemaId", "fileSource", "valueStatsCols",
-)  # fmt: skip
+    "partition",
+    "bucket",
+    "totalBuckets",
+    "level",
+    "rowCount",
+    "minKey",
+    "maxKey",
+    "keyStats",
+    "valueStats",
+    "minSequenceNumber",
+    "maxSequenceNumber",
+    "deleteRowCount",
+    "schemaId",
+    "fileSource",
+    "valueStatsCols",
+)
 
 
 def same_as_java(kinds: Any, path: Path) -> PaimonTable:
@@ -44,14 +57,21 @@ def test_the_steps_of_java_make_the_same_tables(golden: Golden, kinds: Any, tmp_
     theirs, expected = golden("kinds/postpone")
     path, created = tmp_path / "db.db" / "t", expected["created"]
     options = created["options"] | {"postpone.default-bucket-num": "2"}
-    kinds.create_table(path, created["schema"], created["partition_keys"], created["primary_keys"], options)
+    kinds.create_table(
+        path, created["schema"], created["partition_keys"], created["primary_keys"], options
+    )
     for snapshot, step in enumerate(expected["steps"], 1):
         if step["op"] == "write":
-            kit.write(path, step["rows"], step.get("kinds"), user="golden", identifier=step["identifier"])
+            kit.write(
+                path, step["rows"], step.get("kinds"), user="golden", identifier=step["identifier"]
+            )
         else:
             PaimonTable.load(str(path)).compact()
         same_as_java(kinds, path)
-        newest, meant = PaimonTable.load(str(path)).latest_snapshot(), expected["snapshots"][snapshot - 1]
+        newest, meant = (
+            PaimonTable.load(str(path)).latest_snapshot(),
+            expected["snapshots"][snapshot - 1],
+        )
         assert newest is not None and newest.id == snapshot
         assert newest.commit_kind.value == meant["commitKind"]
         assert (newest.total_record_count, newest.delta_record_count) == (
@@ -60,7 +80,11 @@ def test_the_steps_of_java_make_the_same_tables(golden: Golden, kinds: Any, tmp_
         )
         assert facts(kinds, path, snapshot) == facts(kinds, theirs, snapshot)
     assert kinds.postponed(path) == kinds.postponed(theirs)
-    assert_rows(PaimonTable.load(str(path)).to_arrow(), PaimonTable.load(str(path)).schema.fields, expected["rows"])
+    assert_rows(
+        PaimonTable.load(str(path)).to_arrow(),
+        PaimonTable.load(str(path)).schema.fields,
+        expected["rows"],
+    )
 
 
 def test_a_compaction_of_ours_goes_on_with_a_table_of_java(golden: Golden, kinds: Any) -> None:
@@ -70,7 +94,10 @@ def test_a_compaction_of_ours_goes_on_with_a_table_of_java(golden: Golden, kinds
     assert report.buckets[0].bucket == -2
     assert not kit.waiting(path)
     assert {one.total_buckets for one in kit.files(path)} == {2}
-    assert [row for row in kit.found(path) if row[0] == "a"][:2] == [("a", 0, "waits"), ("a", 2, "one")]
+    assert [row for row in kit.found(path) if row[0] == "a"][:2] == [
+        ("a", 0, "waits"),
+        ("a", 2, "one"),
+    ]
     same_as_java(kinds, path)
     assert {one.file.level for one in kit.files(path)} == {5}
 
@@ -89,11 +116,18 @@ def test_writers_and_compactions_of_both_alternate(kinds: Any, tmp_path: Path, s
     waits: list[tuple[Row, str]] = []
     seen: dict[tuple[str, int], str] = {}
     for step in range(14):
-        some = [(random.choice("ab"), random.randint(0, 9), f"{step}.{n}") for n in range(random.randint(1, 9))]
+        some = [
+            (random.choice("ab"), random.randint(0, 9), f"{step}.{n}")
+            for n in range(random.randint(1, 9))
+        ]
         changes = [random.choice(["+I", "+U", "-D"]) for _ in some]
-        what = random.choice(["ours", "ours", "java", "java", "our batch", "compact", "java compact", "overwrite"])
+        what = random.choice(
+            ["ours", "ours", "java", "java", "our batch", "compact", "java compact", "overwrite"]
+        )
         table = PaimonTable.load(str(path))
-        given = pa.table(dict(zip(("dt", "id", "v"), map(pa.array, zip(*some, strict=True)), strict=True)))
+        given = pa.table(
+            dict(zip(("dt", "id", "v"), map(pa.array, zip(*some, strict=True)), strict=True))
+        )
         given = given.set_column(1, "id", given.column("id").cast(pa.int32()))
         if what == "ours":
             kit.write(path, some, changes, identifier=step + 1)
@@ -121,6 +155,10 @@ def test_writers_and_compactions_of_both_alternate(kinds: Any, tmp_path: Path, s
         waits += zip(some, changes, strict=True)
         assert sorted((*key, v) for key, v in seen.items()) == kit.found(path), (step, what)
         same_as_java(kinds, path)
-        shown = [(tuple(row.values()), kind) for _, rows in kinds.postponed(path) for kind, row in rows]
+        shown = [
+            (tuple(row.values()), kind) for _, rows in kinds.postponed(path) for kind, row in rows
+        ]
         for part in "ab":
-            assert [one for one in shown if one[0][0] == part] == [one for one in waits if one[0][0] == part]
+            assert [one for one in shown if one[0][0] == part] == [
+                one for one in waits if one[0][0] == part
+            ]

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, NumericOverflow, UnsupportedFeature
+from paimon_stream.errors import (
+    BadRowKind,
+    InvalidData,
+    InvalidOption,
+    NumericOverflow,
+    UnsupportedFeature,
+)
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
@@ -53,7 +59,9 @@ def is_accepted(java: Any, path: Path, made: Definition) -> bool:
     return True
 
 
-def written_by_either(java: Any, path: Path, batch: list[Change], identifier: int, random: Random) -> None:
+def written_by_either(
+    java: Any, path: Path, batch: list[Change], identifier: int, random: Random
+) -> None:
     """Java or we write the batch."""
     if random.random() < 0.5:
         commit_changes(PaimonTable.load(str(path)), batch, identifier)
@@ -106,7 +114,14 @@ class Twins:
 
     def _create_theirs(self, first: list[Change]) -> None:
         table = self.table
-        asked(self.java.create_table, self.theirs, table.columns, table.partition, table.keys, table.options)
+        asked(
+            self.java.create_table,
+            self.theirs,
+            table.columns,
+            table.partition,
+            table.keys,
+            table.options,
+        )
         asked(self.java.write, self.theirs, [row for _, row in first], "java", 0)
 
     def _create_ours(self, first: list[Change]) -> None:
@@ -166,10 +181,16 @@ class Twins:
         seen = {}
         for path in (self.ours, self.theirs):
             table = PaimonTable.load(str(path))
-            seen[f"we read {path.name}"] = counted(self.table, wire_rows(table.to_arrow(), table.schema.fields))
-            seen[f"Java reads {path.name}"] = counted(self.table, asked(java_rows, self.java, table))
+            seen[f"we read {path.name}"] = counted(
+                self.table, wire_rows(table.to_arrow(), table.schema.fields)
+            )
+            seen[f"Java reads {path.name}"] = counted(
+                self.table, asked(java_rows, self.java, table)
+            )
         if self.table.options.get("changelog-producer") == "input":
-            ours, theirs = (asked(self.java.read_changes, path, 1) for path in (self.ours, self.theirs))
+            ours, theirs = (
+                asked(self.java.read_changes, path, 1) for path in (self.ours, self.theirs)
+            )
             assert Counter(map(ordered, ours)) == Counter(map(ordered, theirs)), when
         expected = seen["Java reads theirs"]
         for who, rows in seen.items():
@@ -197,7 +218,9 @@ def compare_a_random_table(java: Any, root: Path, seed: int) -> str:
         if twins.late_delete():
             return "late delete"
         twins.compare("merged on read")
-    except NumericOverflow:  # Java goes on with a sum of up to 18 digits that is too large for its column
+    except (
+        NumericOverflow
+    ):  # Java goes on with a sum of up to 18 digits that is too large for its column
         assert any(type_.startswith(("DECIMAL(4", "DECIMAL(18")) for _, type_ in table.columns)
         return "overflow"
     twins.compact()
@@ -227,12 +250,18 @@ def compare_a_random_table_of_levels(java: Any, root: Path, seed: int) -> str:
     producer may change on the way. Returns what ended that, or the number of levels that were compared."""
     random, levels = Random(seed), set[int]()
     later = random.choice(LOOKUPS)
-    first = random.choice(LOOKUPS[:2]) if "changelog-producer" in later and random.random() < 0.5 else later
+    first = (
+        random.choice(LOOKUPS[:2])
+        if "changelog-producer" in later and random.random() < 0.5
+        else later
+    )
     for name in count():
         table, path = definition(random), root / "db.db" / f"t{name}"
         table.options.update(LEVELS | first)
         try:
-            asked(java.create_table, path, table.columns, table.partition, table.keys, table.options)
+            asked(
+                java.create_table, path, table.columns, table.partition, table.keys, table.options
+            )
             asked(java.write, path, [dict.fromkeys(table.keys, 99)], "java", 0)
             break
         except JavaRefused:
@@ -249,7 +278,10 @@ def compare_a_random_table_of_levels(java: Any, root: Path, seed: int) -> str:
             read = PaimonTable.load(str(path))
             try:
                 ours = counted(table, wire_rows(read.to_arrow(), read.schema.fields))
-            except (NumericOverflow, pa.ArrowInvalid):  # Java stores sums that are too large for their column
+            except (
+                NumericOverflow,
+                pa.ArrowInvalid,
+            ):  # Java stores sums that are too large for their column
                 return "overflow"
             except InvalidData:
                 with pytest.raises(JavaRefused):
@@ -303,9 +335,13 @@ def refusal_of_a_random_delete(java: Any, root: Path, seed: int) -> str:
             return "no table"
     asked(java.write, twins.theirs, [delete[1]], "java", 1, kinds=[delete[0]])
     readable = happens(JavaRefused, lambda: asked(java.read, twins.theirs))
-    taken = happens(BadRowKind, lambda: twins.write_ours([delete], 1, by_append=random.random() < 0.5))
+    taken = happens(
+        BadRowKind, lambda: twins.write_ours([delete], 1, by_append=random.random() < 0.5)
+    )
     products = {key.split(".")[1] for key, value in table.options.items() if value == "product"}
-    by_zero = any(row[name] == 0 for name in products)  # Java fails only if there is a product to divide
+    by_zero = any(
+        row[name] == 0 for name in products
+    )  # Java fails only if there is a product to divide
     assert taken == readable or (by_zero and not taken), (table.options, table.columns, delete)
     if taken:
         twins.compare("after the delete")
@@ -313,15 +349,21 @@ def refusal_of_a_random_delete(java: Any, root: Path, seed: int) -> str:
 
 
 @pytest.mark.parametrize("seed", seeds(10, 300))
-def test_a_delete_is_refused_exactly_if_java_could_not_read_it(seed: int, tmp_path: Path, java: Any) -> None:
+def test_a_delete_is_refused_exactly_if_java_could_not_read_it(
+    seed: int, tmp_path: Path, java: Any
+) -> None:
     refusal_of_a_random_delete(java, tmp_path, seed)
 
 
 @pytest.mark.parametrize("seed", seeds(15, 400))
-def test_random_tables_are_written_and_read_as_by_java(seed: int, tmp_path: Path, java: Any) -> None:
+def test_random_tables_are_written_and_read_as_by_java(
+    seed: int, tmp_path: Path, java: Any
+) -> None:
     compare_a_random_table(java, tmp_path, seed)
 
 
 @pytest.mark.parametrize("seed", seeds(15, 400))
-def test_random_tables_of_several_levels_are_read_as_by_java(seed: int, tmp_path: Path, java: Any) -> None:
+def test_random_tables_of_several_levels_are_read_as_by_java(
+    seed: int, tmp_path: Path, java: Any
+) -> None:
     compare_a_random_table_of_levels(java, tmp_path, seed)

@@ -60,7 +60,9 @@ def test_every_live_snapshot_has_its_rows_under_its_own_schema(case: str, golden
 
 
 @pytest.mark.parametrize("case", [*APPEND, *KEYED])
-def test_each_partition_alone_has_its_rows_and_all_together_have_all(case: str, golden: Golden) -> None:
+def test_each_partition_alone_has_its_rows_and_all_together_have_all(
+    case: str, golden: Golden
+) -> None:
     path, expected = golden(case)
     table = PaimonTable.load(str(path))
     fields = table.schema.fields
@@ -98,7 +100,10 @@ def test_the_rows_on_several_levels_are_those_of_java_before_and_after_its_compa
     if compaction is not None:
         request.getfixturevalue("java").compact(path, compaction == "full", "java", 100)
     table = PaimonTable.load(str(path))
-    read = sorted(json.dumps(row, ensure_ascii=False) for row in wire_rows(table.to_arrow(), table.schema.fields))
+    read = sorted(
+        json.dumps(row, ensure_ascii=False)
+        for row in wire_rows(table.to_arrow(), table.schema.fields)
+    )
     digest = hashlib.sha256("\n".join(read).encode()).hexdigest()[:16]
     java = expected["before" if compaction is None else f"call {compaction}"]
     assert {"count": len(read), "digest": digest} == java["rows"]
@@ -106,7 +111,9 @@ def test_the_rows_on_several_levels_are_those_of_java_before_and_after_its_compa
 
 
 @pytest.mark.parametrize("case", APPEND)
-def test_what_we_append_to_a_table_of_java_is_read_by_java_and_by_us(case: str, golden: Golden, java: Any) -> None:
+def test_what_we_append_to_a_table_of_java_is_read_by_java_and_by_us(
+    case: str, golden: Golden, java: Any
+) -> None:
     import casekit
 
     path, expected = golden(case)
@@ -137,13 +144,17 @@ OF_ONE_RUN = {"fileName", "fileSize", "creationTime", "minValues", "maxValues"}
 
 
 @pytest.mark.parametrize("case", REPLAYED)
-def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(case: str, tmp_path: Path, java: Any) -> None:
+def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
+    case: str, tmp_path: Path, java: Any
+) -> None:
     import casekit
 
     steps, expected = casekit.load(HERE / case)
     path = tmp_path / "db.db" / "t"
     options = steps.options | (dict([TRUE_INSTANTS]) if case == "all_types_orc" else {})
-    PaimonTable.create(str(path), steps.schema, partition_keys=steps.partition_keys, options=options)
+    PaimonTable.create(
+        str(path), steps.schema, partition_keys=steps.partition_keys, options=options
+    )
     for step in steps.steps:
         table = PaimonTable.load(str(path))
         match step["op"]:

@@ -65,7 +65,11 @@ CASTS: list[tuple[str, str, list[Any]]] = [
     ("BIGINT", "DECIMAL(38, 2)", [2**63 - 1, -(2**63)]),
     ("DECIMAL(10, 2)", "DECIMAL(12, 4)", [Decimal("1.25"), None]),
     ("DECIMAL(38, 0)", "DECIMAL(38, 2)", [Decimal(10**37), Decimal(5)]),
-    ("DECIMAL(10, 4)", "DECIMAL(6, 2)", [Decimal("1.2351"), Decimal("99999.9999"), Decimal("-1.2350")]),
+    (
+        "DECIMAL(10, 4)",
+        "DECIMAL(6, 2)",
+        [Decimal("1.2351"), Decimal("99999.9999"), Decimal("-1.2350")],
+    ),
     ("DECIMAL(10, 2)", "INT", [Decimal("1.99"), Decimal("-1.99"), None]),
     ("DECIMAL(20, 0)", "INT", [Decimal(2**40 + 7), Decimal(-(2**35) - 1)]),
     ("DECIMAL(10, 2)", "DOUBLE", [Decimal("1.99")]),
@@ -89,7 +93,9 @@ CASTS: list[tuple[str, str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "values"), CASTS, ids=[f"{old} to {new}" for old, new, _ in CASTS])
+@pytest.mark.parametrize(
+    ("old", "new", "values"), CASTS, ids=[f"{old} to {new}" for old, new, _ in CASTS]
+)
 def test_values_of_a_changed_type_are_those_java_reads(
     java: Any, path: Path, old: str, new: str, values: list[Any]
 ) -> None:
@@ -100,9 +106,17 @@ def test_values_of_a_changed_type_are_those_java_reads(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"), ("DOUBLE", "STRING"), ("STRING", "INT"), ("DATE", "STRING")]
+    ("old", "new"),
+    [
+        ("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"),
+        ("DOUBLE", "STRING"),
+        ("STRING", "INT"),
+        ("DATE", "STRING"),
+    ],
 )
-def test_a_change_that_depends_on_more_than_the_value_is_refused(java: Any, path: Path, old: str, new: str) -> None:
+def test_a_change_that_depends_on_more_than_the_value_is_refused(
+    java: Any, path: Path, old: str, new: str
+) -> None:
     java.create_table(path, [("k", "INT"), ("v", old)])
     java.write(path, [(1, None)])
     java.alter_table(path, ("type", "v", new))
@@ -136,8 +150,12 @@ def test_nested_members_come_and_go_and_move(java: Any, path: Path, file_format:
     changed(java, path, change.renameColumn(names(java, "r", "a"), "a2"))
     changed(java, path, change.updateColumnType(names(java, "r", "a2"), type_("BIGINT"), False))
     changed(java, path, change.dropColumn(names(java, "r", "b")))
-    changed(java, path, change.addColumn(names(java, "l", "element", "z"), type_("STRING"), None, None))
-    changed(java, path, change.addColumn(names(java, "m", "value", "w"), type_("STRING"), None, None))
+    changed(
+        java, path, change.addColumn(names(java, "l", "element", "z"), type_("STRING"), None, None)
+    )
+    changed(
+        java, path, change.addColumn(names(java, "m", "value", "w"), type_("STRING"), None, None)
+    )
     changed(java, path, change.updateColumnPosition(change.Move.first("m")))
     java.write(
         path,
@@ -166,7 +184,10 @@ def test_a_name_used_again_is_another_column(java: Any, path: Path) -> None:
     java.alter_table(path, ("rename", "b", "c"), ("add", "b", "INT"))
     java.write(path, [(2, "old b", 7, 8)])
     table = same_as_java(java, path)
-    assert table.to_arrow(columns=["a", "c"]).to_pylist() == [{"a": None, "c": "old b"}, {"a": 7, "c": "old b"}]
+    assert table.to_arrow(columns=["a", "c"]).to_pylist() == [
+        {"a": None, "c": "old b"},
+        {"a": 7, "c": "old b"},
+    ]
 
 
 def test_a_default_value_is_not_given_to_rows_of_old(java: Any, path: Path) -> None:
@@ -180,7 +201,9 @@ def test_a_default_value_is_not_given_to_rows_of_old(java: Any, path: Path) -> N
     assert sorted(table.to_arrow().column("v").to_pylist(), key=str) == [42, None]
 
 
-@pytest.mark.parametrize(("file_format", "type_"), [("parquet", "ROW<z INT>"), ("orc", "ROW<y INT>")])
+@pytest.mark.parametrize(
+    ("file_format", "type_"), [("parquet", "ROW<z INT>"), ("orc", "ROW<y INT>")]
+)
 def test_names_may_be_anything(java: Any, path: Path, file_format: str, type_: str) -> None:
     """Java cannot write Avro with such names, nor Parquet with a member that is called like a column."""
     schema = [("a b", "INT"), ("x.y", "STRING"), ("x", type_), ("größe", "INT")]
@@ -205,7 +228,13 @@ def test_multisets_and_empty_and_null_containers(java: Any, path: Path, file_for
     java.write(
         path,
         [
-            (1, {"a": 2, "b": 1}, {5: "x", 6: None}, [[Decimal("1.5"), None], [], None], [moment, None]),
+            (
+                1,
+                {"a": 2, "b": 1},
+                {5: "x", 6: None},
+                [[Decimal("1.5"), None], [], None],
+                [moment, None],
+            ),
             (2, None, {}, None, None),
             (3, {}, {1: ""}, [], []),
         ],
@@ -233,13 +262,25 @@ def in_zone(java: Any, zone: str) -> Iterator[None]:
 def test_orc_timestamps_are_what_was_written_wherever_java_stood(
     java: Any, path: Path, zone: str, legacy: str, year: int
 ) -> None:
-    schema = [("k", "INT"), ("n", "TIMESTAMP(6)"), ("z", "TIMESTAMP_LTZ(6)"), ("z3", "TIMESTAMP_LTZ(3)")]
+    schema = [
+        ("k", "INT"),
+        ("n", "TIMESTAMP(6)"),
+        ("z", "TIMESTAMP_LTZ(6)"),
+        ("z3", "TIMESTAMP_LTZ(3)"),
+    ]
     options = {"file.format": "orc", "orc.timestamp-ltz.legacy.type": legacy}
     java.create_table(path, schema, options=options)
-    moments = [dt.datetime(year, 1 + i % 12, 1 + i % 28, i % 24, i, 59, i * 1000 + 7) for i in range(60)]
+    moments = [
+        dt.datetime(year, 1 + i % 12, 1 + i % 28, i % 24, i, 59, i * 1000 + 7) for i in range(60)
+    ]
     moments += [dt.datetime(1999, 3, 4, 5, 6, 7, 8), dt.datetime(1971, 1, 1)]
     rows = [
-        (i, one, one.replace(tzinfo=UTC), one.replace(microsecond=i * 1000, tzinfo=UTC) if i % 7 else None)
+        (
+            i,
+            one,
+            one.replace(tzinfo=UTC),
+            one.replace(microsecond=i * 1000, tzinfo=UTC) if i % 7 else None,
+        )
         for i, one in enumerate(moments)
     ]
     with in_zone(java, zone):
@@ -260,7 +301,9 @@ def test_orc_timestamps_of_any_shape_are_decoded_as_java_does(java: Any, path: P
     moments += [start + dt.timedelta(seconds=60 * i) for i in range(700)]
     moments += [start - dt.timedelta(seconds=i * i * i, microseconds=i) for i in range(700)]
     moments += [start + dt.timedelta(seconds=(i * 7919) % 1000) for i in range(300)]
-    moments += [start + dt.timedelta(days=100_000 * (i % 97 == 0), milliseconds=i) for i in range(600)]
+    moments += [
+        start + dt.timedelta(days=100_000 * (i % 97 == 0), milliseconds=i) for i in range(600)
+    ]
     moments += [None, start, None, None] * 20
     moments += [dt.datetime(1900, 1, 2, 3), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]
     java.write(path, list(enumerate(moments)))
@@ -279,7 +322,10 @@ def test_nested_orc_timestamps_out_of_range_are_refused_by_name(java: Any, path:
 
 def test_parquet_nanoseconds_out_of_range_are_refused_by_name(java: Any, path: Path) -> None:
     java.create_table(path, [("k", "INT"), ("n", "TIMESTAMP(9)"), ("m", "TIMESTAMP_LTZ(7)")])
-    java.write(path, [(1, "2262-04-11T00:00:00.123456789", "1969-12-31T23:59:59.999999900"), (2, None, None)])
+    java.write(
+        path,
+        [(1, "2262-04-11T00:00:00.123456789", "1969-12-31T23:59:59.999999900"), (2, None, None)],
+    )
     table = same_as_java(java, path)
     java.write(path, [(1, "2300-01-01T00:00:00.123456789", None)])
     with pytest.raises(UnsupportedFeature, match=r"TIMESTAMP\(9\)"):
@@ -296,7 +342,9 @@ def test_files_of_several_formats_live_in_one_table(java: Any, path: Path) -> No
     assert len({Path(file.path).suffix for file in table.files()}) == 3
 
 
-def test_an_index_that_does_not_say_where_its_deletion_vectors_are_is_refused(java: Any, path: Path) -> None:
+def test_an_index_that_does_not_say_where_its_deletion_vectors_are_is_refused(
+    java: Any, path: Path
+) -> None:
     """Rows that are marked as deleted must not come back."""
     java.create_table(path, [("k", "INT")])
     java.write(path, [(1,), (2,)])
@@ -346,7 +394,9 @@ def test_tags_branches_and_consumers_of_java_stay_as_they_are(java: Any, path: P
     consumers = java._paimon.consumer.ConsumerManager(inner.fileIO(), inner.location(), "main")
     consumers.resetConsumer("reader", java._paimon.consumer.Consumer(2))
     (path / "changelog").mkdir()
-    (path / "changelog" / "changelog-1").write_bytes((path / "snapshot" / "snapshot-1").read_bytes())
+    (path / "changelog" / "changelog-1").write_bytes(
+        (path / "snapshot" / "snapshot-1").read_bytes()
+    )
     before = everything_beside(path)
     assert {"tag", "branch", "consumer", "changelog"} <= {Path(name).parts[0] for name in before}
 

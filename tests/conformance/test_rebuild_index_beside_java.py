@@ -34,7 +34,9 @@ class Index:
 
     @property
     def snapshot(self) -> Path:
-        return max(self.path.glob("snapshot/snapshot-*"), key=lambda one: int(one.name.partition("-")[2]))
+        return max(
+            self.path.glob("snapshot/snapshot-*"), key=lambda one: int(one.name.partition("-")[2])
+        )
 
     @property
     def manifest(self) -> Path:
@@ -56,7 +58,9 @@ class Index:
     def put(self, entry: IndexManifestEntry, hashes: np.ndarray) -> IndexManifestEntry:
         """Writes other hashes into the file. Returns its entry."""
         self.file(entry).write_bytes(hashes.astype(">i4").tobytes())
-        return replace(entry, file=replace(entry.file, file_size=4 * len(hashes), row_count=len(hashes)))
+        return replace(
+            entry, file=replace(entry.file, file_size=4 * len(hashes), row_count=len(hashes))
+        )
 
 
 def lose_entry(index: Index) -> None:
@@ -80,7 +84,9 @@ def cut_file(index: Index) -> None:
 
 def miscount(index: Index) -> None:
     first, *others = index.entries
-    index.list([replace(first, file=replace(first.file, row_count=first.file.row_count + 1)), *others])
+    index.list(
+        [replace(first, file=replace(first.file, row_count=first.file.row_count + 1)), *others]
+    )
 
 
 def repeat(index: Index) -> None:
@@ -96,8 +102,12 @@ def forget_key(index: Index) -> None:
 
 def share(index: Index) -> None:
     entries = sorted(index.entries, key=lambda one: (one.partition, one.bucket))
-    at = next(at for at, (one, other) in enumerate(pairwise(entries)) if one.partition == other.partition)
-    entries[at] = index.put(entries[at], np.append(index.hashes(entries[at]), index.hashes(entries[at + 1])[:2]))
+    at = next(
+        at for at, (one, other) in enumerate(pairwise(entries)) if one.partition == other.partition
+    )
+    entries[at] = index.put(
+        entries[at], np.append(index.hashes(entries[at]), index.hashes(entries[at + 1])[:2])
+    )
     index.list(entries)
 
 
@@ -139,7 +149,9 @@ def contents(path: Path) -> dict[Path, bytes]:
 
 def errors(table: PaimonTable) -> dict[str, str]:
     """The errors that `verify` finds: the cure by the code."""
-    return {one.code: one.cure for one in table.verify(sample=1000).findings if one.severity == "error"}
+    return {
+        one.code: one.cure for one in table.verify(sample=1000).findings if one.severity == "error"
+    }
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -165,7 +177,12 @@ def test_a_damaged_index_is_found_and_mended_and_both_go_on(
     done = table.rebuild_index(dry_run=False)
     assert (done.buckets, done.keys, done.manifest) == (shown.buckets, shown.keys, shown.manifest)
     lost = damage in (lose_manifest, break_manifest)
-    assert (Index(path).snapshot.name == snapshot) is lost is (done.manifest is not None) is (done.snapshot_id is None)
+    assert (
+        (Index(path).snapshot.name == snapshot)
+        is lost
+        is (done.manifest is not None)
+        is (done.snapshot_id is None)
+    )
     every = len({(one.partition, one.bucket) for one in Index(path).entries})
     assert len(done.buckets) == (every if lost or damage is lose_all else 1)
     assert done.checked == every
@@ -191,14 +208,20 @@ def test_an_index_file_that_only_older_snapshots_have_is_a_warning(golden: Golde
     assert left[0].snapshots
 
 
-def test_a_key_in_two_buckets_is_reported_and_nothing_is_written(golden: Golden, kinds: Any) -> None:
+def test_a_key_in_two_buckets_is_reported_and_nothing_is_written(
+    golden: Golden, kinds: Any
+) -> None:
     path, _ = golden("kinds/dynamic_plain")
     rows = PaimonTable.load(str(path)).to_arrow()
     lose_all(Index(path))
-    kinds.write_dynamic(path, [tuple(row.values()) for row in rows.to_pylist()])  # Java does not look
+    kinds.write_dynamic(
+        path, [tuple(row.values()) for row in rows.to_pylist()]
+    )  # Java does not look
     before, table = contents(path), PaimonTable.load(str(path))
     assert table.to_arrow().num_rows > rows.num_rows
-    with pytest.raises(CorruptMetadata, match=r"keys of partition \(\) have rows in several of the buckets \[\d+, "):
+    with pytest.raises(
+        CorruptMetadata, match=r"keys of partition \(\) have rows in several of the buckets \[\d+, "
+    ):
         table.rebuild_index(dry_run=False)
     assert contents(path) == before
     table.overwrite(rows)  # what the message says
@@ -215,9 +238,13 @@ def test_an_overwrite_needs_no_index_and_makes_it(golden: Golden, kinds: Any) ->
     assert same_as_java(kinds, path).to_arrow().num_rows == rows.num_rows
 
 
-def test_deleted_keys_and_those_of_older_snapshots_of_a_lost_index_stay_in_it(kinds: Any, tmp_path: Path) -> None:
+def test_deleted_keys_and_those_of_older_snapshots_of_a_lost_index_stay_in_it(
+    kinds: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "db.db" / "t"
-    kinds.create_table(path, [("k", "INT NOT NULL"), ("v", "INT")], primary_keys=["k"], options={"bucket": "-1"})
+    kinds.create_table(
+        path, [("k", "INT NOT NULL"), ("v", "INT")], primary_keys=["k"], options={"bucket": "-1"}
+    )
     kinds.write_dynamic(path, [(1, 1), (2, 1)])
     kinds.write_dynamic(path, [(2, 2)], kinds=["-D"])
     kinds.compact(path)  # the newest snapshot has no row of key 2, and the same index
@@ -254,14 +281,23 @@ def test_a_rebuild_starts_again_when_others_change_the_index(
         assert table.rebuild_index(dry_run=False).snapshot_id
         assert len(tried) == 2
         assert faults(kinds, path) == []
-    listed = [decode_index_manifest(one.read_bytes(), "it") for one in path.glob("manifest/index-manifest-*")]
-    assert {one.name for one in path.glob("index/*")} <= {one.file.file_name for of in listed for one in of}
+    listed = [
+        decode_index_manifest(one.read_bytes(), "it")
+        for one in path.glob("manifest/index-manifest-*")
+    ]
+    assert {one.name for one in path.glob("index/*")} <= {
+        one.file.file_name for of in listed for one in of
+    }
 
 
-def test_a_run_looks_for_missing_indexes_once(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_looks_for_missing_indexes_once(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, _ = golden("kinds/dynamic_partitioned")
     looked, unindexed = [], ManifestStore.unindexed
-    monkeypatch.setattr(ManifestStore, "unindexed", lambda *given: looked.append(1) or unindexed(*given))
+    monkeypatch.setattr(
+        ManifestStore, "unindexed", lambda *given: looked.append(1) or unindexed(*given)
+    )
     commit = batch_commit(PaimonTable.load(str(path))._table)
     assert commit.numbers(replaces=True).index is None
     assert looked == []
@@ -270,7 +306,9 @@ def test_a_run_looks_for_missing_indexes_once(golden: Golden, monkeypatch: pytes
     lose_entry(Index(path))
     commit = batch_commit(PaimonTable.load(str(path))._table)
     for _ in range(2):
-        with pytest.raises(CorruptMetadata, match=r"of partition dt=\d+ has files, and index-manifest-\S+ of snap"):
+        with pytest.raises(
+            CorruptMetadata, match=r"of partition dt=\d+ has files, and index-manifest-\S+ of snap"
+        ):
             commit.numbers()
     commit.numbers(replaces=True)
 
@@ -279,7 +317,12 @@ def test_the_wrong_index_of_a_bucket_without_files_goes(golden: Golden, kinds: A
     path, _ = golden("kinds/dynamic_plain")
     index = Index(path)
     first = index.entries[0]
-    index.list([*index.entries, replace(first, bucket=99, file=replace(first.file, file_name="index-gone-0"))])
+    index.list(
+        [
+            *index.entries,
+            replace(first, bucket=99, file=replace(first.file, file_name="index-gone-0")),
+        ]
+    )
     table = PaimonTable.load(str(path))
     assert list(errors(table)) == ["index-file-missing"]
     done = table.rebuild_index(dry_run=False)
@@ -310,7 +353,9 @@ def test_other_tables_have_no_index_to_rebuild(tmp_path: Path) -> None:
 
 
 def test_an_empty_table_has_a_right_index(tmp_path: Path) -> None:
-    table = PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT NOT NULL")], primary_keys=["id"])
+    table = PaimonTable.create(
+        str(tmp_path / "t"), schema=[("id", "INT NOT NULL")], primary_keys=["id"]
+    )
     assert table.options.get("bucket", "-1") == "-1"
     assert table.rebuild_index(dry_run=False).buckets == ()
 
@@ -339,7 +384,11 @@ def test_the_command_shows_what_is_wrong_and_mends_it(golden: Golden) -> None:
     assert code == 0
     assert done.endswith(f"keys, in {Index(path).snapshot.name.replace('-', ' ')}: {bucket}.")
     lose_manifest(Index(path))
-    assert run()[1].startswith(f"The index manifest {Index(path).manifest.name} is missing or broken. The hash index")
+    assert run()[1].startswith(
+        f"The index manifest {Index(path).manifest.name} is missing or broken. The hash index"
+    )
     assert json.loads(run("--json")[1])["manifest"] == Index(path).manifest.name
-    assert run("--yes")[1].startswith(f"The index manifest {Index(path).manifest.name} is there again. The hash index")
+    assert run("--yes")[1].startswith(
+        f"The index manifest {Index(path).manifest.name} is there again. The hash index"
+    )
     assert run()[0] == 0

@@ -95,7 +95,9 @@ def ids_of(table: PaimonTable) -> list[int]:
     return sorted(row["id"] for row in table.to_arrow().to_pylist())
 
 
-def test_databases_and_tables_are_the_same_for_javas_client(cat: PaimonCatalog, javas: Any, db: str, java: Any) -> None:
+def test_databases_and_tables_are_the_same_for_javas_client(
+    cat: PaimonCatalog, javas: Any, db: str, java: Any
+) -> None:
     keyed = cat.create_table(
         f"{db}.ours",
         [("id", "BIGINT NOT NULL"), ("n", "INT"), ("s", "ROW<a INT, b ARRAY<STRING>>")],
@@ -103,12 +105,21 @@ def test_databases_and_tables_are_the_same_for_javas_client(cat: PaimonCatalog, 
         options={"bucket": "2"},
         comment="mine",
     )
-    javas.catalog.createTable(javas.named(f"{db}.javas"), java._java_schema(COLUMNS, ["p"], [], {}), False)
+    javas.catalog.createTable(
+        javas.named(f"{db}.javas"), java._java_schema(COLUMNS, ["p"], [], {}), False
+    )
     assert cat.list_tables(db) == sorted(javas.catalog.listTables(db)) == ["javas", "ours"]
-    assert javas.catalog.getTable(javas.named(f"{db}.ours")).comment().get() == keyed.schema.comment == "mine"
+    assert (
+        javas.catalog.getTable(javas.named(f"{db}.ours")).comment().get()
+        == keyed.schema.comment
+        == "mine"
+    )
     assert java.schema(keyed.location)["fields"] == [one.to_json() for one in keyed.schema.fields]
     assert cat.get_table(f"{db}.javas").schema.partition_keys == ("p",)
-    for raised in (lambda: cat.create_table(f"{db}.javas", COLUMNS), lambda: cat.create_database(db)):
+    for raised in (
+        lambda: cat.create_table(f"{db}.javas", COLUMNS),
+        lambda: cat.create_database(db),
+    ):
         with pytest.raises(errors.AlreadyExists):
             raised()
     cat.rename_table(f"{db}.javas", f"{db}.u")
@@ -118,14 +129,21 @@ def test_databases_and_tables_are_the_same_for_javas_client(cat: PaimonCatalog, 
     cat.drop_table(f"{db}.u")
     cat.drop_database(db, cascade=True)
     assert db not in cat.list_databases()
-    for gone in (lambda: cat.list_tables(db), lambda: cat.get_table(f"{db}.t"), lambda: cat.drop_database(db)):
+    for gone in (
+        lambda: cat.list_tables(db),
+        lambda: cat.get_table(f"{db}.t"),
+        lambda: cat.drop_database(db),
+    ):
         with pytest.raises(errors.NotFound):
             gone()
 
 
 CHANGES = {
     "an option": [SchemaChange.set_option("write-only", "true")],
-    "no option": [SchemaChange.set_option("consumer-id", "x"), SchemaChange.remove_option("consumer-id")],
+    "no option": [
+        SchemaChange.set_option("consumer-id", "x"),
+        SchemaChange.remove_option("consumer-id"),
+    ],
     "the comment": [SchemaChange.update_comment("new")],
     "a column": [SchemaChange.add_column("x", "DECIMAL(10, 2)", "why")],
     "a nested column": [SchemaChange.add_column("x", "ROW<a INT, b ARRAY<STRING>>")],
@@ -135,7 +153,11 @@ CHANGES = {
     "a type that is NOT NULL": [SchemaChange.update_column_type("k", "BIGINT")],
     "nullability": [SchemaChange.update_column_nullability("k", True)],
     "a column's comment": [SchemaChange.update_column_comment("n", "c")],
-    "many": [SchemaChange.add_column("x", "INT"), SchemaChange.rename_column("x", "y"), SchemaChange.drop_column("n")],
+    "many": [
+        SchemaChange.add_column("x", "INT"),
+        SchemaChange.rename_column("x", "y"),
+        SchemaChange.drop_column("n"),
+    ],
 }
 
 
@@ -143,7 +165,10 @@ CHANGES = {
 def test_the_server_makes_the_schema_that_we_would_make(
     cat: PaimonCatalog, db: str, tmp_path: Path, changes: list[SchemaChange]
 ) -> None:
-    columns, own = [("id", "BIGINT"), ("n", "INT"), ("k", "INT NOT NULL")], catalog({"warehouse": str(tmp_path)})
+    columns, own = (
+        [("id", "BIGINT"), ("n", "INT"), ("k", "INT NOT NULL")],
+        catalog({"warehouse": str(tmp_path)}),
+    )
     own.create_database(db)
     found = []
     for one in (cat, own):
@@ -155,7 +180,9 @@ def test_the_server_makes_the_schema_that_we_would_make(
     assert found[0] == found[1]
 
 
-def test_commits_of_both_take_turns(cat: PaimonCatalog, javas: Any, table: PaimonTable, db: str, java: Any) -> None:
+def test_commits_of_both_take_turns(
+    cat: PaimonCatalog, javas: Any, table: PaimonTable, db: str, java: Any
+) -> None:
     for number in range(0, 6, 2):
         table.append(rows(number))
         javas.write(f"{db}.t", [{"id": number + 1, "p": "a"}])
@@ -167,7 +194,9 @@ def test_commits_of_both_take_turns(cat: PaimonCatalog, javas: Any, table: Paimo
 
 def test_commits_of_both_at_once_lose_nothing(cat: PaimonCatalog, javas: Any, db: str) -> None:
     name, each = f"{db}.busy", 8
-    cat.create_table(name, COLUMNS, options={"commit.max-retries": "200", "commit.timeout": "5 min"})
+    cat.create_table(
+        name, COLUMNS, options={"commit.max-retries": "200", "commit.timeout": "5 min"}
+    )
     failed: list[Exception] = []
 
     def write(writer: int) -> None:
@@ -175,7 +204,9 @@ def test_commits_of_both_at_once_lose_nothing(cat: PaimonCatalog, javas: Any, db
             mine = cat.get_table(name)
             for number in range(each):
                 if writer == 0:
-                    javas.write(name, [{"id": number, "p": "a"}], options={"commit.max-retries": "200"})
+                    javas.write(
+                        name, [{"id": number, "p": "a"}], options={"commit.max-retries": "200"}
+                    )
                 else:
                     mine.append(rows(writer * each + number))
         except Exception as why:  # noqa: BLE001 - of either client
@@ -208,7 +239,12 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_stream_writes_a_batch_once_whatever_happens_to_the_answer(
-    cat: PaimonCatalog, table: PaimonTable, proxy: FaultProxy, fault: str, db: str, monkeypatch: pytest.MonkeyPatch
+    cat: PaimonCatalog,
+    table: PaimonTable,
+    proxy: FaultProxy,
+    fault: str,
+    db: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rest, "COMMIT_SECONDS", 1.0)
     run = Run(cat, f"{db}.t")
@@ -230,13 +266,17 @@ class Run:
     def __init__(self, cat: PaimonCatalog, name: str, run: int = 1) -> None:
         location, options = cat.found(name)  # type: ignore[misc]
         identity = WriterIdentity(user="me", query_id="q", run_id=f"r{run}", token=f"t{run}")
-        self.writer = StreamWriter(storage=open_storage(location, options), identity=identity, options={})
+        self.writer = StreamWriter(
+            storage=open_storage(location, options), identity=identity, options={}
+        )
 
     def batch(self, number: int) -> object:
         batch = Batch(batch_id=number, offsets_hash=str(number), previous_done_millis=None)
         verdict = self.writer.judge(batch)
         if isinstance(verdict, Fresh):
-            self.writer.commit(batch, verdict, write_rows(self.writer.table, rows(number).to_pylist()))
+            self.writer.commit(
+                batch, verdict, write_rows(self.writer.table, rows(number).to_pylist())
+            )
         return verdict
 
 
@@ -254,13 +294,19 @@ def test_orders_of_the_server(cat: PaimonCatalog, table: PaimonTable, server: An
 def test_a_data_token_of_the_server_opens_the_store(
     options: dict[str, str], table: PaimonTable, server: Any, db: str
 ) -> None:
-    server.order(f"token {db}.t 4102444800000 fs.s3a.access.key=AKID fs.s3a.secret.key=s3cr3t-never-shown")
+    server.order(
+        f"token {db}.t 4102444800000 fs.s3a.access.key=AKID fs.s3a.secret.key=s3cr3t-never-shown"
+    )
     tokened = catalog({**options, "data-token.enabled": "true"})
-    tokened.get_table(f"{db}.t").append(rows(1))  # on disk the token opens nothing, and does no harm
+    tokened.get_table(f"{db}.t").append(
+        rows(1)
+    )  # on disk the token opens nothing, and does no harm
     assert ids_of(table) == [1]
 
 
-def test_a_table_that_was_created_again_is_another_one(cat: PaimonCatalog, table: PaimonTable, db: str) -> None:
+def test_a_table_that_was_created_again_is_another_one(
+    cat: PaimonCatalog, table: PaimonTable, db: str
+) -> None:
     table.append(rows(1))
     cat.drop_table(f"{db}.t")
     cat.create_table(f"{db}.t", COLUMNS, partition_keys=["p"])

@@ -32,7 +32,9 @@ def numbered(path: Path) -> dict[int, tuple[int, int]]:
     """For each value of `id`: the row's id and its sequence number, as we read them."""
     scan = plan_scan(load_table(open_storage(str(path))))
     columns = tracked(scan.schema).fields
-    rows = [row for rows in read_batches(replace(scan, columns=columns)) for row in rows.to_pylist()]
+    rows = [
+        row for rows in read_batches(replace(scan, columns=columns)) for row in rows.to_pylist()
+    ]
     found = {row["id"]: (row["_ROW_ID"], row["_SEQUENCE_NUMBER"]) for row in rows}
     assert len(found) == len({row["_ROW_ID"] for row in rows}) == len(rows)
     return found
@@ -50,15 +52,21 @@ def batch(first: int, count: int, p: str | None = None) -> pa.Table:
 
 def checked(kinds: Any, path: Path) -> PaimonTable:
     table = PaimonTable.load(str(path))
-    if table.options.get("file.format") != "avro":  # Java fails to read ids beside Avro files, also those of its own
-        theirs = {row["id"]: (row["_ROW_ID"], row["_SEQUENCE_NUMBER"]) for row in kinds.read_tracked(path)}
+    if (
+        table.options.get("file.format") != "avro"
+    ):  # Java fails to read ids beside Avro files, also those of its own
+        theirs = {
+            row["id"]: (row["_ROW_ID"], row["_SEQUENCE_NUMBER"]) for row in kinds.read_tracked(path)
+        }
         assert numbered(path) == theirs
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(kinds, table))
     assert not table.verify(sample=1000).findings
     return table
 
 
-def test_the_files_of_java_keep_their_ids_when_we_write_and_compact(golden: Golden, kinds: Any) -> None:
+def test_the_files_of_java_keep_their_ids_when_we_write_and_compact(
+    golden: Golden, kinds: Any
+) -> None:
     path, expected = golden("kinds/row_tracking")
     before = numbered(path)
     assert before[99][1] == 5
@@ -67,7 +75,9 @@ def test_the_files_of_java_keep_their_ids_when_we_write_and_compact(golden: Gold
     added = numbered(path)
     assert {key: added[key] for key in before} == before
     end = expected["snapshots"][-1]["nextRowId"]
-    assert sorted(added[key] for key in range(200, 204)) == [(end + number, 6) for number in range(4)]
+    assert sorted(added[key] for key in range(200, 204)) == [
+        (end + number, 6) for number in range(4)
+    ]
     assert kinds.snapshots(path)[-1]["nextRowId"] == end + 4
     table.compact(full=True)
     assert numbered(path) == added
@@ -82,20 +92,33 @@ def test_a_compacted_file_is_as_java_writes_it(golden: Golden, kinds: Any) -> No
     table.rollback_to(3)
     table.compact(full=True, partitions=[{"p": "a"}], options={"compaction.min.file-num": "2"})
     ours = next(one for one in kinds.files(path) if one["fileSource"] == "COMPACT")
-    same = ("rowCount", "valueStats", "valueStatsCols", "firstRowId", "writeCols", "schemaId", "level")
+    same = (
+        "rowCount",
+        "valueStats",
+        "valueStatsCols",
+        "firstRowId",
+        "writeCols",
+        "schemaId",
+        "level",
+    )
     assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
     assert ours["maxSequenceNumber"] - ours["minSequenceNumber"] == 8
     written = pq.read_schema(path / ours["path"] / ours["fileName"])
     assert [str(one) for one in written][-2:] == [
-        "pyarrow.Field<_ROW_ID: int64 not null>", "pyarrow.Field<_SEQUENCE_NUMBER: int64 not null>",
-    ]  # fmt: skip
+        "pyarrow.Field<_ROW_ID: int64 not null>",
+        "pyarrow.Field<_SEQUENCE_NUMBER: int64 not null>",
+    ]
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_we_and_java_take_turns(kinds: Any, tmp_path: Path, file_format: str, seed: int) -> None:
     rng, path = Random(f"{seed} {file_format}"), tmp_path / "db.db" / "t"
-    more = {"deletion-vectors.enabled": "true", "file.format": file_format, "compaction.min.file-num": "2"}
+    more = {
+        "deletion-vectors.enabled": "true",
+        "file.format": file_format,
+        "compaction.min.file-num": "2",
+    }
     kinds.create_table(path, COLUMNS, ["p"], options={**OPTIONS, **more})
     known: dict[int, tuple[int, int]] = {}
     following, next_id = 0, 0
@@ -127,7 +150,9 @@ def test_we_and_java_take_turns(kinds: Any, tmp_path: Path, file_format: str, se
         assert set(now) == set(known) | set(fresh)
         if fresh:
             latest = kinds.snapshots(path)[-1]
-            assert sorted(now[one] for one in fresh) == [(next_id + at, latest["id"]) for at in range(count)]
+            assert sorted(now[one] for one in fresh) == [
+                (next_id + at, latest["id"]) for at in range(count)
+            ]
             following, next_id = following + count, next_id + count
             assert latest["nextRowId"] == next_id
         known = now
@@ -162,7 +187,12 @@ def test_rolled_files_have_the_snapshot_as_sequence_number(kinds: Any, tmp_path:
     schema = pa.schema([("id", pa.int32()), ("v", pa.string())])
     table = PaimonTable.create(str(path), schema, options={**OPTIONS, "target-file-size": "10 kb"})
     table.append(
-        pa.table({"id": pa.array(range(20_000), pa.int32()), "v": [f"{one * 7919:x}" * 8 for one in range(20_000)]})
+        pa.table(
+            {
+                "id": pa.array(range(20_000), pa.int32()),
+                "v": [f"{one * 7919:x}" * 8 for one in range(20_000)],
+            }
+        )
     )
     files = sorted(kinds.files(path), key=lambda one: one["firstRowId"])
     assert len(files) > 3

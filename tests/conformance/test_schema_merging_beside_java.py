@@ -27,13 +27,35 @@ from tests.kits.tables import append
 TYPES = tuple(
     parse_type(text)
     for text in (
-        "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(3, 0)",
-        "DECIMAL(5, 2)", "DECIMAL(12, 2)", "DECIMAL(19, 0)", "DECIMAL(38, 2)", "CHAR(3)", "CHAR(5)",
-        "VARCHAR(5)", "STRING", "BINARY(3)", "BINARY(5)", "VARBINARY(5)", "BYTES", "DATE", "TIME(0)",
-        "TIME(3)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(3) WITH LOCAL TIME ZONE",
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL(3, 0)",
+        "DECIMAL(5, 2)",
+        "DECIMAL(12, 2)",
+        "DECIMAL(19, 0)",
+        "DECIMAL(38, 2)",
+        "CHAR(3)",
+        "CHAR(5)",
+        "VARCHAR(5)",
+        "STRING",
+        "BINARY(3)",
+        "BINARY(5)",
+        "VARBINARY(5)",
+        "BYTES",
+        "DATE",
+        "TIME(0)",
+        "TIME(3)",
+        "TIMESTAMP(3)",
+        "TIMESTAMP(6)",
+        "TIMESTAMP(3) WITH LOCAL TIME ZONE",
         "TIMESTAMP(6) WITH LOCAL TIME ZONE",
     )
-)  # fmt: skip
+)
 # Two values of each old type, the ends of its range where it has one.
 VALUES: dict[str, tuple[Any, Any]] = {
     "TINYINT": (-128, 127),
@@ -57,7 +79,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
         dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=dt.timezone.utc),
     ),
 }
-WIDENINGS = [(old, new) for old, new in itertools.product(TYPES, TYPES) if wider(old, new) is not None]
+WIDENINGS = [
+    (old, new) for old, new in itertools.product(TYPES, TYPES) if wider(old, new) is not None
+]
 
 
 def schema_of(fields: tuple[DataField, ...]) -> TableSchema:
@@ -92,7 +116,9 @@ def loses(old: DataType, new: DataType) -> bool:
     whole = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INT: 10, TypeRoot.BIGINT: 19}
     mantissa = {TypeRoot.FLOAT: 7, TypeRoot.DOUBLE: 15}
     if new.root is TypeRoot.DECIMAL:
-        return old.root in mantissa or (old.root in whole and new.precision - new.scale < whole[old.root])
+        return old.root in mantissa or (
+            old.root in whole and new.precision - new.scale < whole[old.root]
+        )
     if new.root in mantissa:
         return old.root is TypeRoot.DECIMAL or whole.get(old.root, 0) > mantissa[new.root]
     if old.is_timestamp:
@@ -110,7 +136,9 @@ def test_every_pair_of_types_merges_as_javas_unless_that_would_lose_values(java:
         if theirs is not None and theirs.fields != current.fields and loses(old, new):
             assert ours is None, pair
         else:
-            assert (None if ours is None else ours.fields) == (None if theirs is None else theirs.fields), pair
+            assert (None if ours is None else ours.fields) == (
+                None if theirs is None else theirs.fields
+            ), pair
 
 
 def some_type(rng: random.Random, depth: int) -> DataType:
@@ -128,7 +156,12 @@ def some_type(rng: random.Random, depth: int) -> DataType:
 def some_fields(rng: random.Random, depth: int) -> tuple[DataField, ...]:
     names = rng.sample("abcdef", rng.randint(1, 3))
     return tuple(
-        DataField(id=position, name=name, type=some_type(rng, depth), description=rng.choice((None, None, "a note")))
+        DataField(
+            id=position,
+            name=name,
+            type=some_type(rng, depth),
+            description=rng.choice((None, None, "a note")),
+        )
         for position, name in enumerate(names)
     )
 
@@ -150,7 +183,9 @@ def changed(rng: random.Random, type_: DataType) -> DataType:
     )
 
 
-def changed_fields(rng: random.Random, fields: tuple[DataField, ...], depth: int) -> tuple[DataField, ...]:
+def changed_fields(
+    rng: random.Random, fields: tuple[DataField, ...], depth: int
+) -> tuple[DataField, ...]:
     kept = [field(one.name, changed(rng, one.type)) for one in fields if rng.random() < 0.8]
     names = {one.name for one in fields}
     new = [one for one in some_fields(rng, depth) if one.name not in names]
@@ -174,9 +209,11 @@ def test_random_schemas_merge_to_what_java_makes_of_them_ids_included(java: Any)
             continue
         assert theirs is not None, case
         grown += ours is not current
-        assert (ours.fields, ours.highest_field_id, ours.id) == (theirs.fields, theirs.highest_field_id, theirs.id), (
-            case
-        )
+        assert (ours.fields, ours.highest_field_id, ours.id) == (
+            theirs.fields,
+            theirs.highest_field_id,
+            theirs.id,
+        ), case
     assert grown > 200 and 10 < refused < 200, (grown, refused)
 
 
@@ -184,7 +221,9 @@ def spoiled(old: DataType, new: DataType, is_key: bool) -> bool:
     return loses(old, new) or (is_key and old.with_nullable(True) != new.with_nullable(True))
 
 
-def pairs(old: tuple[DataField, ...], new: tuple[DataField, ...]) -> list[tuple[DataType, DataType, bool]]:
+def pairs(
+    old: tuple[DataField, ...], new: tuple[DataField, ...]
+) -> list[tuple[DataType, DataType, bool]]:
     """The types at the same place in both, and whether that is a key of a MAP or a member of a MULTISET."""
     named = {one.name: one.type for one in new}
     waiting = [(one.type, named[one.name], False) for one in old if one.name in named]
@@ -220,20 +259,28 @@ def require_same(path: Path, java: Any, expected: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_java_and_we_read_files_from_before_and_after_every_widening(java: Any, tmp_path: Path, format_: str) -> None:
+def test_java_and_we_read_files_from_before_and_after_every_widening(
+    java: Any, tmp_path: Path, format_: str
+) -> None:
     path = tmp_path / "t"
-    columns = {f"{kind}{n}": kinds for n, pair in enumerate(WIDENINGS) for kind, kinds in places(*pair)}
+    columns = {
+        f"{kind}{n}": kinds for n, pair in enumerate(WIDENINGS) for kind, kinds in places(*pair)
+    }
     java.create_table(
         path,
         [("id", "INT"), *((name, old) for name, (old, _, _) in columns.items())],
         options={"file.format": format_, "orc.timestamp-ltz.legacy.type": "false"},
     )
-    rows = [{"id": n, **{name: values[n] for name, (_, _, values) in columns.items()}} for n in range(2)]
+    rows = [
+        {"id": n, **{name: values[n] for name, (_, _, values) in columns.items()}} for n in range(2)
+    ]
     rows.append({"id": 2, **dict.fromkeys(columns)})
     append(path, rows, 1)
     grow(path, *(field(name, parse_type(new)) for name, (_, new, _) in columns.items()))
     now = load_table(LocalStorage(str(path))).schema
-    assert [str(one.type) for one in now.fields[1:]] == [str(parse_type(new)) for _, new, _ in columns.values()]
+    assert [str(one.type) for one in now.fields[1:]] == [
+        str(parse_type(new)) for _, new, _ in columns.values()
+    ]
     later = [{**row, "id": row["id"] + 3} for row in rows]
     append(path, later, 2)
     require_same(path, java, [*rows, *later])
@@ -245,7 +292,14 @@ def places(old: DataType, new: DataType) -> list[tuple[str, tuple[str, str, list
     return [
         ("c", (f"{old}", f"{new}", [*values])),
         ("a", (f"ARRAY<{old}>", f"ARRAY<{new}>", [[one, None] for one in values])),
-        ("v", (f"MAP<INT NOT NULL, {old}>", f"MAP<INT NOT NULL, {new}>", [{1: one} for one in values])),
+        (
+            "v",
+            (
+                f"MAP<INT NOT NULL, {old}>",
+                f"MAP<INT NOT NULL, {new}>",
+                [{1: one} for one in values],
+            ),
+        ),
         ("r", (f"ROW<x {old}>", f"ROW<x {new}>", [{"x": one} for one in values])),
     ]
 
@@ -255,11 +309,18 @@ NESTED_NEW = "ROW<new STRING, x BIGINT, a ARRAY<BIGINT>, m MAP<STRING NOT NULL, 
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_java_and_we_read_files_from_before_and_after_nested_changes(java: Any, tmp_path: Path, format_: str) -> None:
+def test_java_and_we_read_files_from_before_and_after_nested_changes(
+    java: Any, tmp_path: Path, format_: str
+) -> None:
     path = tmp_path / "t"
     java.create_table(
         path,
-        [("id", "INT"), ("r", NESTED_OLD), ("a", "ARRAY<ROW<x INT>>"), ("m", "MAP<STRING NOT NULL, ROW<x INT>>")],
+        [
+            ("id", "INT"),
+            ("r", NESTED_OLD),
+            ("a", "ARRAY<ROW<x INT>>"),
+            ("m", "MAP<STRING NOT NULL, ROW<x INT>>"),
+        ],
         options={"file.format": format_},
     )
     inner = {"x": 1, "a": [1, None], "m": {"k": 2}, "r": {"x": 0.5}}
@@ -273,9 +334,19 @@ def test_java_and_we_read_files_from_before_and_after_nested_changes(java: Any, 
         field("n", parse_type("ROW<p INT>")),
     )
     grown = {
-        "x": 2**40, "a": [2**40], "m": {"k": 2**41}, "r": {"x": 0.1, "y": dt.date(2020, 1, 1)}, "new": "n",
-    }  # fmt: skip
-    new = {"id": 2, "r": grown, "a": [{"x": 2**40, "y": "s"}], "m": {"k": {"x": 1, "y": [{"z": 3}]}}, "n": {"p": 1}}
+        "x": 2**40,
+        "a": [2**40],
+        "m": {"k": 2**41},
+        "r": {"x": 0.1, "y": dt.date(2020, 1, 1)},
+        "new": "n",
+    }
+    new = {
+        "id": 2,
+        "r": grown,
+        "a": [{"x": 2**40, "y": "s"}],
+        "m": {"k": {"x": 1, "y": [{"z": 3}]}},
+        "n": {"p": 1},
+    }
     append(path, [new], 3)
     old = {
         "id": 0,
@@ -300,10 +371,14 @@ def test_java_goes_on_with_a_schema_of_ours(java: Any, tmp_path: Path) -> None:
     assert java.schema(path)["fields"][-1] == {"id": 4, "name": "later", "type": "DATE"}
     java.compact(path)
     missing = {"late": None, "later": None}
-    require_same(path, java, [{"id": 0, "r": None, **missing}, {"id": 2**40, "r": {"x": 1}, **missing}])
+    require_same(
+        path, java, [{"id": 0, "r": None, **missing}, {"id": 2**40, "r": {"x": 1}, **missing}]
+    )
 
 
-READERS = Path(os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python"))
+READERS = Path(
+    os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python")
+)
 PYPAIMON = """
 import json, sys
 from pypaimon.table.file_store_table import FileStoreTable
@@ -313,13 +388,19 @@ print(json.dumps(rows, default=str))
 """
 
 
-@pytest.mark.skipif(not READERS.exists(), reason="pypaimon is in a venv of its own: make .venv-readers/.ready")
+@pytest.mark.skipif(
+    not READERS.exists(), reason="pypaimon is in a venv of its own: make .venv-readers/.ready"
+)
 def test_pypaimon_reads_files_from_before_and_after_every_widening(tmp_path: Path) -> None:
     path = tmp_path / "db.db" / "t"
     columns = {f"c{n}": pair for n, pair in enumerate(WIDENINGS)}
     PaimonTable.create(
         str(path),
-        schema=[("id", "INT"), *((name, str(old)) for name, (old, _) in columns.items()), ("r", "ROW<x INT>")],
+        schema=[
+            ("id", "INT"),
+            *((name, str(old)) for name, (old, _) in columns.items()),
+            ("r", "ROW<x INT>"),
+        ],
     )
     values = {name: VALUES[str(old)][1] for name, (old, _) in columns.items()}
     append(path, [{"id": 0, **values, "r": {"x": 1}}], 1)
@@ -327,7 +408,9 @@ def test_pypaimon_reads_files_from_before_and_after_every_widening(tmp_path: Pat
     grow(path, *new, field("r", parse_type("ROW<y STRING>")), field("new", parse_type("DATE")))
     later = {"id": 1, **values, "r": {"x": 1, "y": "y"}, "new": dt.date(2024, 2, 29)}
     append(path, [later], 2)
-    done = subprocess.run([READERS, "-c", PYPAIMON, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [READERS, "-c", PYPAIMON, str(path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout.splitlines()[-1])
     assert (before["r"], before["new"]) == ({"x": 1, "y": None}, None)

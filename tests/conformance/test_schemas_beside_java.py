@@ -25,7 +25,9 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 SCHEMA = [("id", "INT"), ("s", "STRING")]
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/db.db/t/schema/schema-*")), ids=lambda p: p.parts[-5])
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("*/db.db/t/schema/schema-*")), ids=lambda p: p.parts[-5]
+)
 def test_every_golden_schema_is_read_and_written_again(path: Path) -> None:
     data = path.read_bytes()
     schema = decode_schema(data, str(path))
@@ -45,7 +47,15 @@ def test_sample_schemas_are_read_and_written_again(vectors: Any) -> None:
 
 # -- nested types ---------------------------------------------------------------------------------
 
-ATOMS = ["INT", "STRING", "DECIMAL(20, 3)", "TIMESTAMP(3)", "TIMESTAMP(6) WITH LOCAL TIME ZONE", "BYTES", "CHAR(4)"]
+ATOMS = [
+    "INT",
+    "STRING",
+    "DECIMAL(20, 3)",
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6) WITH LOCAL TIME ZONE",
+    "BYTES",
+    "CHAR(4)",
+]
 
 
 def some_type(rng: random.Random, depth: int) -> str:
@@ -76,19 +86,34 @@ def test_ids_of_nested_types_are_those_of_java(java: Any, tmp_path: Path, seed: 
     assert (ours["fields"], ours["highestFieldId"]) == (theirs["fields"], theirs["highestFieldId"])
 
 
-def test_descriptions_defaults_and_comments_are_read_by_java_as_we_wrote_them(java: Any, tmp_path: Path) -> None:
+def test_descriptions_defaults_and_comments_are_read_by_java_as_we_wrote_them(
+    java: Any, tmp_path: Path
+) -> None:
     row = parse_type("ROW<a INT, b ARRAY<ROW<c STRING NOT NULL>>>")
-    described = replace(row, fields=tuple(replace(one, description=f"ü {one.name}") for one in row.fields))
+    described = replace(
+        row, fields=tuple(replace(one, description=f"ü {one.name}") for one in row.fields)
+    )
     fields = [
-        DataField(id=0, name="id", type=parse_type("BIGINT NOT NULL"), description='the "key"\n', default_value="7"),
+        DataField(
+            id=0,
+            name="id",
+            type=parse_type("BIGINT NOT NULL"),
+            description='the "key"\n',
+            default_value="7",
+        ),
         DataField(id=0, name="r", type=described, description=""),
         DataField(id=0, name="s", type=parse_type("STRING"), default_value=""),
-        DataField(id=0, name="ts", type=parse_type("TIMESTAMP(6)"), default_value="2024-02-29 12:00:00"),
+        DataField(
+            id=0, name="ts", type=parse_type("TIMESTAMP(6)"), default_value="2024-02-29 12:00:00"
+        ),
         DataField(id=0, name="字段", type=DataType(root=TypeRoot.BOOLEAN), default_value="true"),
     ]
     storage = LocalStorage(str(tmp_path / "t"))
     made = create_table(
-        storage, fields, comment="a 'comment' of\ttwo lines\n漢字", options={"fields.id.stats-mode": "full"}
+        storage,
+        fields,
+        comment="a 'comment' of\ttwo lines\n漢字",
+        options={"fields.id.stats-mode": "full"},
     )
     assert made is not None
     ours = json.loads(encode_schema(made.schema))
@@ -136,21 +161,48 @@ IMPOSSIBLE: list[dict[str, str]] = [
     {"partition.legacy-name": "maybe"},
     {"write-only": "maybe"},
     {"branch": "b"},
-    {"primary-key": "id", "merge-engine": "first-row", "changelog-producer": "input", "bucket": "1"},
+    {
+        "primary-key": "id",
+        "merge-engine": "first-row",
+        "changelog-producer": "input",
+        "bucket": "1",
+    },
     {"primary-key": "id", "merge-engine": "first-row", "sequence.field": "s", "bucket": "1"},
     {"primary-key": "id", "row-tracking.enabled": "true", "bucket": "1"},
     {"primary-key": "id", "bucket": "1", "rowkind.field": "id"},
     {"primary-key": "id", "bucket": "1", "record-level.expire-time": "1 d"},
     {"primary-key": "id", "bucket": "1", "fields.S.stats-mode": "none"},
-    {"primary-key": "id", "bucket": "1", "fields.s.aggregate-function": " max", "merge-engine": "aggregation"},
-    {"primary-key": "id", "bucket": "1", "fields.s.ignore-retract": "maybe", "merge-engine": "aggregation"},
-    {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "", "merge-engine": "partial-update"},
-    {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "s,s", "merge-engine": "partial-update"},
+    {
+        "primary-key": "id",
+        "bucket": "1",
+        "fields.s.aggregate-function": " max",
+        "merge-engine": "aggregation",
+    },
+    {
+        "primary-key": "id",
+        "bucket": "1",
+        "fields.s.ignore-retract": "maybe",
+        "merge-engine": "aggregation",
+    },
+    {
+        "primary-key": "id",
+        "bucket": "1",
+        "fields.s.sequence-group": "",
+        "merge-engine": "partial-update",
+    },
+    {
+        "primary-key": "id",
+        "bucket": "1",
+        "fields.s.sequence-group": "s,s",
+        "merge-engine": "partial-update",
+    },
     {"bucket": "99999999999", "bucket-key": "id"},
 ]
 
 
-@pytest.mark.parametrize("options", IMPOSSIBLE, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
+@pytest.mark.parametrize(
+    "options", IMPOSSIBLE, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items())
+)
 def test_options_that_java_cannot_work_with_are_refused_before_anything_is_written(
     java: Any, tmp_path: Path, options: dict[str, str]
 ) -> None:
@@ -186,13 +238,21 @@ POSSIBLE: list[dict[str, str]] = [
     {"consumer-id": "x"},
     {"file.compression.zstd-level": "19"},
     {"file-index.bloom-filter.columns": "id,s"},
-    {"partition": "s", "partition.expiration-time": "7 d", "partition.timestamp-formatter": "yyyyMMdd"},
+    {
+        "partition": "s",
+        "partition.expiration-time": "7 d",
+        "partition.timestamp-formatter": "yyyyMMdd",
+    },
     {"metadata.stats-mode": "Truncate(5)", "fields.s.stats-mode": "NONE"},
 ]
 
 
-@pytest.mark.parametrize("options", POSSIBLE, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
-def test_options_that_java_takes_are_taken(java: Any, tmp_path: Path, options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", POSSIBLE, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items())
+)
+def test_options_that_java_takes_are_taken(
+    java: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
     for path, create in ((tmp_path / "theirs", java.create_table), (tmp_path / "ours", ours)):
         create(path, SCHEMA, options=options)
     assert java.schema(tmp_path / "ours")["options"] == java.schema(tmp_path / "theirs")["options"]
@@ -225,10 +285,23 @@ def test_what_java_never_changes_no_writer_of_ours_overrides(java: Any) -> None:
     ],
     ids=str,
 )
-def test_a_writer_cannot_override_what_holds_for_all(tmp_path: Path, override: dict[str, str]) -> None:
+def test_a_writer_cannot_override_what_holds_for_all(
+    tmp_path: Path, override: dict[str, str]
+) -> None:
     storage = LocalStorage(str(tmp_path / "t"))
-    PaimonTable.create(str(tmp_path / "t"), schema=SCHEMA, options={"bucket": 2, "bucket-key": "id"})
+    PaimonTable.create(
+        str(tmp_path / "t"), schema=SCHEMA, options={"bucket": 2, "bucket-key": "id"}
+    )
     with pytest.raises(InvalidOption, match="one writer cannot change that"):
         load_table(storage, override)
-    same = {"bucket": "2", "bucket-key": "id", "partition.legacy-name": "true", "branch": "main", "type": "table"}
-    assert load_table(storage, {**same, "target-file-size": "1 mb"}).options["target-file-size"] == "1 mb"
+    same = {
+        "bucket": "2",
+        "bucket-key": "id",
+        "partition.legacy-name": "true",
+        "branch": "main",
+        "type": "table",
+    }
+    assert (
+        load_table(storage, {**same, "target-file-size": "1 mb"}).options["target-file-size"]
+        == "1 mb"
+    )

@@ -28,18 +28,24 @@ ROWS = [{"id": n, "s": f"s{n}"} for n in range(20)]
 def twins(java: Any, tmp_path: Path) -> tuple[Path, Path]:
     """Two tables with the same first snapshot, of Java's."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    java.create_table(ours, SCHEMA, options={"bucket": "2", "bucket-key": "id", "write-only": "true"})
+    java.create_table(
+        ours, SCHEMA, options={"bucket": "2", "bucket-key": "id", "write-only": "true"}
+    )
     java.write(ours, ROWS, commit_identifier=1, watermark=1000)
     return ours, theirs
 
 
 def raw(path: Path) -> dict[str, Any]:
     """The newest snapshot as its file says it, keys in their order."""
-    newest = max(path.glob("snapshot/snapshot-*"), key=lambda file: int(file.name.rpartition("-")[2]))
+    newest = max(
+        path.glob("snapshot/snapshot-*"), key=lambda file: int(file.name.rpartition("-")[2])
+    )
     return dict(json.loads(newest.read_text()))
 
 
-def go_on(java: Any, twins: tuple[Path, Path], identifier: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def go_on(
+    java: Any, twins: tuple[Path, Path], identifier: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The next snapshot of each, from the same rows. Ours has one property more."""
     ours, theirs = twins
     if not theirs.exists():
@@ -54,16 +60,24 @@ def go_on(java: Any, twins: tuple[Path, Path], identifier: int) -> tuple[dict[st
 def said(snapshot: dict[str, Any]) -> dict[str, Any]:
     """A snapshot without the names and sizes of one run."""
     unlike = ("timeMillis",)
-    return {key: value for key, value in snapshot.items() if "ManifestList" not in key and key not in unlike}
+    return {
+        key: value
+        for key, value in snapshot.items()
+        if "ManifestList" not in key and key not in unlike
+    }
 
 
-def test_a_snapshot_of_ours_says_what_one_of_java_says_in_the_same_order(java: Any, twins: tuple[Path, Path]) -> None:
+def test_a_snapshot_of_ours_says_what_one_of_java_says_in_the_same_order(
+    java: Any, twins: tuple[Path, Path]
+) -> None:
     ours, theirs = go_on(java, twins, 2)
     assert list(ours) == list(theirs)
     assert said(ours) == said(theirs)
 
 
-def test_statistics_are_carried_on_until_the_schema_changes(java: Any, twins: tuple[Path, Path]) -> None:
+def test_statistics_are_carried_on_until_the_schema_changes(
+    java: Any, twins: tuple[Path, Path]
+) -> None:
     java.analyze(twins[0], rows=20, size=2000)
     name = raw(twins[0])["statistics"]
     ours, theirs = go_on(java, twins, 2)
@@ -77,7 +91,9 @@ def test_statistics_are_carried_on_until_the_schema_changes(java: Any, twins: tu
     assert said(ours) == said(theirs)
 
 
-def test_statistics_made_by_java_after_our_commit_are_carried_on_again(java: Any, twins: tuple[Path, Path]) -> None:
+def test_statistics_made_by_java_after_our_commit_are_carried_on_again(
+    java: Any, twins: tuple[Path, Path]
+) -> None:
     go_on(java, twins, 2)
     java.analyze(twins[0], rows=40, size=1)
     analyzed = raw(twins[0])
@@ -97,7 +113,9 @@ def with_index_files(java: Any, path: Path) -> list[dict[str, Any]]:
             partition=bytes(12),
             bucket=bucket,
             total_buckets=2,
-            new_index_files=(IndexFileMeta(index_type="HASH", file_name=name, file_size=4, row_count=1),),
+            new_index_files=(
+                IndexFileMeta(index_type="HASH", file_name=name, file_size=4, row_count=1),
+            ),
         )
         java.commit_messages(path, [message.serialize()], commit_identifier=10 + bucket)
     return list(java.index_files(path))
@@ -127,7 +145,11 @@ def test_deletion_vectors_in_an_index_manifest_of_java_are_read(java: Any, tmp_p
     table = tmp_path / "t"
     options = {"bucket": "2", "deletion-vectors.enabled": "true", "file.compression": "zstd"}
     java.create_table(
-        table, [("id", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT")], ["p"], ["id", "p"], options
+        table,
+        [("id", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT")],
+        ["p"],
+        ["id", "p"],
+        options,
     )
     rows = [{"id": n, "p": "ab"[n % 2], "v": n} for n in range(200)]
     java.write(table, rows, commit_identifier=1)
@@ -147,7 +169,11 @@ def described(entry: Any) -> dict[str, Any]:
     ranges = None
     if file.deletions is not None:
         ranges = {
-            one.data_file: {"offset": one.offset, "length": one.length, "cardinality": one.cardinality}
+            one.data_file: {
+                "offset": one.offset,
+                "length": one.length,
+                "cardinality": one.cardinality,
+            }
             for one in file.deletions
         }
     return {
@@ -173,7 +199,11 @@ def test_the_sample_of_a_dynamic_bucket_is_read(vectors: Any) -> None:
     (entry,) = decode_index_manifest(sample_index_manifest(vectors), "x")
     assert (entry.file.index_type, entry.file.row_count, entry.file.file_size) == ("HASH", 2, 8)
     assert entry.file.file_name == "index-7047ab64-3630-4677-86ed-dbe4d0dda938-0"
-    assert (entry.file.deletions, entry.file.external_path, entry.file.global_index) == (None, None, None)
+    assert (entry.file.deletions, entry.file.external_path, entry.file.global_index) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_the_schema_of_index_manifests_is_that_of_java_to_the_letter(vectors: Any) -> None:

@@ -49,32 +49,83 @@ def scalar_row(k: int) -> dict[str, Any]:
     """Ordinary values, each a little different."""
     moment = dt.datetime(2024, 2, 29, 1, 2, 3, 456789) + dt.timedelta(days=k, microseconds=k)
     values = (
-        k, k % 2 == 0, k % 100, -k, k * 1000, k * 2**40, k / 4, k / 3, Decimal(k) / 100, Decimal(-k) / 10000,
-        Decimal(k) * 10**15, f"row {k} – ünï", bytes([k % 256]) * (k % 5), moment.date(), moment,
+        k,
+        k % 2 == 0,
+        k % 100,
+        -k,
+        k * 1000,
+        k * 2**40,
+        k / 4,
+        k / 3,
+        Decimal(k) / 100,
+        Decimal(-k) / 10000,
+        Decimal(k) * 10**15,
+        f"row {k} – ünï",
+        bytes([k % 256]) * (k % 5),
+        moment.date(),
+        moment,
         moment.replace(tzinfo=UTC),
-    )  # fmt: skip
+    )
     return dict(zip(NAMES, values, strict=True))
 
 
 EXTREMES = [
     (
-        -(2**63), False, -128, -(2**15), -(2**31), -(2**63), -math.inf, -math.inf, Decimal("-9999999.99"),
-        Decimal("-99999999999999.9999"), Decimal("-" + "9" * 28 + "." + "9" * 10), "", b"", dt.date(1, 1, 1),
-        dt.datetime(1, 1, 1), dt.datetime(1, 1, 1, tzinfo=UTC),
+        -(2**63),
+        False,
+        -128,
+        -(2**15),
+        -(2**31),
+        -(2**63),
+        -math.inf,
+        -math.inf,
+        Decimal("-9999999.99"),
+        Decimal("-99999999999999.9999"),
+        Decimal("-" + "9" * 28 + "." + "9" * 10),
+        "",
+        b"",
+        dt.date(1, 1, 1),
+        dt.datetime(1, 1, 1),
+        dt.datetime(1, 1, 1, tzinfo=UTC),
     ),
     (
-        2**63 - 1, True, 127, 2**15 - 1, 2**31 - 1, 2**63 - 1, math.nan, math.nan, Decimal("9999999.99"),
-        Decimal("99999999999999.9999"), Decimal("9" * 28 + "." + "9" * 10), "\U0001f600" * 20,
-        bytes(range(256)), dt.date(9999, 12, 31), dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+        2**63 - 1,
+        True,
+        127,
+        2**15 - 1,
+        2**31 - 1,
+        2**63 - 1,
+        math.nan,
+        math.nan,
+        Decimal("9999999.99"),
+        Decimal("99999999999999.9999"),
+        Decimal("9" * 28 + "." + "9" * 10),
+        "\U0001f600" * 20,
+        bytes(range(256)),
+        dt.date(9999, 12, 31),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
         dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     ),
     (0, None, None, None, None, None, None, None, None, None, None, None, None, None, None, None),
     (
-        1, True, 0, 0, 0, 0, -0.0, -0.0, Decimal("0.00"), Decimal("0.0000"), Decimal(0).scaleb(-10), "\x00 ",
-        b"\x00", dt.date(1969, 12, 31), dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
+        1,
+        True,
+        0,
+        0,
+        0,
+        0,
+        -0.0,
+        -0.0,
+        Decimal("0.00"),
+        Decimal("0.0000"),
+        Decimal(0).scaleb(-10),
+        "\x00 ",
+        b"\x00",
+        dt.date(1969, 12, 31),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
         dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -91,7 +142,9 @@ def streams(spark_session: SparkSession, tmp_path: Path) -> Callable[[Path | Non
 
         def stream(self) -> DataFrame:
             # Spark 3.5 asks what it should make of old dates, in files that do not say who wrote them.
-            reader = self.spark.readStream.schema(self.schema).option("datetimeRebaseMode", "CORRECTED")
+            reader = self.spark.readStream.schema(self.schema).option(
+                "datetimeRebaseMode", "CORRECTED"
+            )
             return reader.option("maxFilesPerTrigger", 1).parquet(str(self.root / "source"))
 
     def make(table: Path | None = None) -> Job:
@@ -161,8 +214,12 @@ def pairs(start: int, count: int = 6) -> list[dict[str, Any]]:
     return [{"id": i, "day": f"d{i % 3}"} for i in range(start, start + count)]
 
 
-@pytest.mark.parametrize("buckets", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"])
-def test_a_stream_and_java_write_compact_and_expire_in_turns(streams: Any, java: Any, buckets: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "buckets", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"]
+)
+def test_a_stream_and_java_write_compact_and_expire_in_turns(
+    streams: Any, java: Any, buckets: dict[str, str]
+) -> None:
     job = streams()
     job.create(PAIRS, partition_keys=["day"], options=buckets)
     expected: list[dict[str, Any]] = []
@@ -264,7 +321,9 @@ def test_java_finds_the_batches_of_a_stream_by_its_commit_user(streams: Any, jav
         "partition_types_named",
     ],
 )
-def test_a_stream_appends_to_a_table_that_java_made(streams: Any, java: Any, golden: Any, name: str) -> None:
+def test_a_stream_appends_to_a_table_that_java_made(
+    streams: Any, java: Any, golden: Any, name: str
+) -> None:
     """Its own rows again, so that every partition and bucket of it is met."""
     table, expected = golden(name)
     job = streams(table)

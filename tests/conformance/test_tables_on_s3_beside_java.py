@@ -35,10 +35,16 @@ def test_each_reads_and_continues_what_the_other_wrote(
     for first in ("ours", "java"):
         location, options = s3_server.place()
         if first == "ours":
-            PaimonTable.create(location, COLUMNS, partition_keys=["dt"], storage_options=options, **how)
+            PaimonTable.create(
+                location, COLUMNS, partition_keys=["dt"], storage_options=options, **how
+            )
         else:
             java_on_s3.create_table(
-                location, COLUMNS, ["dt"], how.get("primary_keys", []), how.get("options", {"bucket": "-1"})
+                location,
+                COLUMNS,
+                ["dt"],
+                how.get("primary_keys", []),
+                how.get("options", {"bucket": "-1"}),
             )
         table = PaimonTable.load(location, storage_options=options)
         expected = []
@@ -60,7 +66,9 @@ def test_we_commit_files_that_java_wrote(java_on_s3: Any, s3_server: StoreServer
     location, options = s3_server.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options, partition_keys=["dt"])
     prepared = java_on_s3.prepare_commit_bytes(location, [row(1, "of java")])
-    table.new_commit("ours").commit(1, [CommitMessage.deserialize(one) for one in prepared.messages])
+    table.new_commit("ours").commit(
+        1, [CommitMessage.deserialize(one) for one in prepared.messages]
+    )
     assert table.to_arrow().to_pylist() == java_on_s3.read(location) == [row(1, "of java")]
     assert java_on_s3.last_commit_of(location, "ours") == 1
 

@@ -20,14 +20,18 @@ from tests.kits.tables import write_rows
 
 Rows = list[dict[str, Any]]
 HERE = Path(__file__).parent
-IDENTITY = WriterIdentity(user="stream", query_id="q", run_id="r", checkpoint="/ck", query_name=None, token="one")
+IDENTITY = WriterIdentity(
+    user="stream", query_id="q", run_id="r", checkpoint="/ck", query_name=None, token="one"
+)
 
 
 class Stream:
     """One run of a stream, which lives through all changes of its table."""
 
     def __init__(self, path: Path, **options: str) -> None:
-        self.writer = StreamWriter(storage=LocalStorage(str(path)), identity=IDENTITY, options=options)
+        self.writer = StreamWriter(
+            storage=LocalStorage(str(path)), identity=IDENTITY, options=options
+        )
         self._batch = 0
 
     def write(self, rows: Rows, between: Callable[[], object] = lambda: None) -> None:
@@ -46,7 +50,9 @@ def schema_ids(java: Any, path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["evolved"])
-def test_the_steps_of_a_golden_table_with_changes_are_taken_by_one_stream(java: Any, tmp_path: Path, name: str) -> None:
+def test_the_steps_of_a_golden_table_with_changes_are_taken_by_one_stream(
+    java: Any, tmp_path: Path, name: str
+) -> None:
     case, expected = load(HERE.parent / "golden" / name)
     path = tmp_path / "db.db" / "t"
     java.create_table(path, case.schema, case.partition_keys, case.primary_keys, case.options)
@@ -63,13 +69,21 @@ def test_the_steps_of_a_golden_table_with_changes_are_taken_by_one_stream(java: 
     require_same("in the end", expected["schema"], java.read(path), list(model(case))[-1][2])
     theirs = expected["files"]
     assert schema_ids(java, path) == sorted(file["schemaId"] for file in theirs)
-    assert [one["schemaId"] for one in java.snapshots(path)] == [one["schemaId"] for one in expected["snapshots"]]
-    stats = sorted(str((file["schemaId"], file["valueStats"], file["rowCount"])) for file in java.files(path))
+    assert [one["schemaId"] for one in java.snapshots(path)] == [
+        one["schemaId"] for one in expected["snapshots"]
+    ]
+    stats = sorted(
+        str((file["schemaId"], file["valueStats"], file["rowCount"])) for file in java.files(path)
+    )
     golden = HERE.parent / "golden" / name / "db.db" / "t"
-    assert stats == sorted(str((file["schemaId"], file["valueStats"], file["rowCount"])) for file in java.files(golden))
+    assert stats == sorted(
+        str((file["schemaId"], file["valueStats"], file["rowCount"])) for file in java.files(golden)
+    )
 
 
-def test_added_dropped_renamed_widened_and_nested_columns_are_picked_up(java: Any, tmp_path: Path) -> None:
+def test_added_dropped_renamed_widened_and_nested_columns_are_picked_up(
+    java: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     java.create_table(
         path,
@@ -96,12 +110,17 @@ def test_added_dropped_renamed_widened_and_nested_columns_are_picked_up(java: An
     assert sorted(java.read(path), key=lambda row: row["id"]) == rows
 
 
-def test_a_change_between_writing_and_committing_leaves_files_of_the_old_schema(java: Any, tmp_path: Path) -> None:
+def test_a_change_between_writing_and_committing_leaves_files_of_the_old_schema(
+    java: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     java.create_table(path, [("id", "INT"), ("a", "STRING")])
     stream = Stream(path)
     stream.write([{"id": 1, "a": "x"}])
-    stream.write([{"id": 2, "a": "y"}], between=lambda: java.alter_table(path, ("add", "b", "INT"), ("drop", "a")))
+    stream.write(
+        [{"id": 2, "a": "y"}],
+        between=lambda: java.alter_table(path, ("add", "b", "INT"), ("drop", "a")),
+    )
     stream.write([{"id": 3, "b": 7}])
     # A commit within a second of its judgement is based on what was seen then.
     assert [one["schemaId"] for one in java.snapshots(path)] in ([0, 0, 1], [0, 1, 1])
@@ -116,17 +135,26 @@ def test_a_change_between_writing_and_committing_leaves_files_of_the_old_schema(
 
 def test_changed_options_hold_from_the_next_batch_on(java: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    java.create_table(path, [("id", "INT"), ("s", "STRING")], options={"file.compression": "snappy"})
+    java.create_table(
+        path, [("id", "INT"), ("s", "STRING")], options={"file.compression": "snappy"}
+    )
     stream = Stream(path)
     rows = [{"id": n, "s": f"{n * 7919 % 10007}"} for n in range(5000)]
     stream.write(rows)
-    java.alter_table(path, ("set", "target-file-size", "8 kb"), ("set", "metadata.stats-mode", "none"))
-    stream.write(rows)
     java.alter_table(
-        path, ("unset", "target-file-size"), ("set", "file.format", "orc"), ("unset", "metadata.stats-mode")
+        path, ("set", "target-file-size", "8 kb"), ("set", "metadata.stats-mode", "none")
     )
     stream.write(rows)
-    java.alter_table(path, ("set", "manifest.merge-min-count", "2"), ("set", "data-file.prefix", "late-"))
+    java.alter_table(
+        path,
+        ("unset", "target-file-size"),
+        ("set", "file.format", "orc"),
+        ("unset", "metadata.stats-mode"),
+    )
+    stream.write(rows)
+    java.alter_table(
+        path, ("set", "manifest.merge-min-count", "2"), ("set", "data-file.prefix", "late-")
+    )
     stream.write(rows)
     by_schema: dict[int, list[dict[str, Any]]] = {}
     for file in java.files(path):
@@ -140,7 +168,9 @@ def test_changed_options_hold_from_the_next_batch_on(java: Any, tmp_path: Path) 
     assert len(java.read(path)) == 20_000
 
 
-def test_a_table_that_becomes_something_else_stops_the_stream_before_it_writes(java: Any, tmp_path: Path) -> None:
+def test_a_table_that_becomes_something_else_stops_the_stream_before_it_writes(
+    java: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     java.create_table(path, [("id", "INT")])
     stream = Stream(path)

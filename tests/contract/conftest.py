@@ -20,7 +20,9 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
     "memory-below-a-root": lambda folder: MemoryStorage(root="warehouse/db.db/t"),
     "branch-in-memory": lambda folder: branch_storage(MemoryStorage(), "x"),
     "branch-on-disk": lambda folder: branch_storage(LocalStorage(str(folder / "table")), "x"),
-    "faulty-local-without-faults": lambda folder: FaultyStorage(LocalStorage(str(folder / "table"))),
+    "faulty-local-without-faults": lambda folder: FaultyStorage(
+        LocalStorage(str(folder / "table"))
+    ),
     "faulty-memory-without-faults": lambda folder: FaultyStorage(MemoryStorage()),
 }
 

@@ -71,13 +71,17 @@ def test_what_every_request_is_answered(
 
 
 @pytest.mark.parametrize("where", [LISTS, PUTS], ids=["list", "put"])
-def test_a_right_that_is_missing(s3_server: StoreServer, proxy: FaultProxy, where: dict[str, str]) -> None:
+def test_a_right_that_is_missing(
+    s3_server: StoreServer, proxy: FaultProxy, where: dict[str, str]
+) -> None:
     location, options = s3_server.place(proxy)
     table = PaimonTable.create(location, COLUMNS, storage_options=options)
     table.append(ROWS)
     answers(proxy, 403, "AccessDenied", **where)
     verb = "Cannot list" if where is LISTS else "Cannot create"
-    refused(lambda: table.append(ROWS), PermissionDenied, verb, "Allow these credentials to list, read")
+    refused(
+        lambda: table.append(ROWS), PermissionDenied, verb, "Allow these credentials to list, read"
+    )
     proxy.clear()
     assert table.to_arrow().num_rows == 2
 
@@ -110,13 +114,17 @@ def test_a_bucket_that_is_not_there(store_server: StoreServer) -> None:
         lambda: PaimonTable.create(wrong, COLUMNS, storage_options=options),
         lambda: PaimonTable.load(wrong, storage_options=options),
     ):
-        refused(call, InvalidOption, "no such bucket or container", "Create it, or correct the location")
+        refused(
+            call, InvalidOption, "no such bucket or container", "Create it, or correct the location"
+        )
 
 
 def test_an_endpoint_without_tls(s3_server: StoreServer) -> None:
     location, options = s3_server.place()
     https = {**options, "s3.endpoint": options["s3.endpoint"].replace("http:", "https:")}
-    refused(lambda: PaimonTable.load(location, storage_options=https), InvalidOption, "TLS", "http://")
+    refused(
+        lambda: PaimonTable.load(location, storage_options=https), InvalidOption, "TLS", "http://"
+    )
     plain = {**options, "s3.endpoint": "http://store.example.com"}
     refused(lambda: PaimonTable.load(location, storage_options=plain), InvalidOption, "allow-http")
 
@@ -145,4 +153,8 @@ def test_a_path_of_a_thousand_characters(store_server: StoreServer) -> None:
     table.append(ROWS)
     assert table.to_arrow().num_rows == 2
     long = f"{location}/{'x' * (1000 - len(start))}"
-    refused(lambda: PaimonTable.create(long, COLUMNS, storage_options=options).append(ROWS), InvalidOption, "shorter")
+    refused(
+        lambda: PaimonTable.create(long, COLUMNS, storage_options=options).append(ROWS),
+        InvalidOption,
+        "shorter",
+    )

@@ -26,7 +26,9 @@ def test_a_thousand_keys_are_deleted_with_one_request(s3_server: StoreServer) ->
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_a_request_for_many_that_is_refused_leaves_none_out(s3_server: StoreServer, status: int) -> None:
+def test_a_request_for_many_that_is_refused_leaves_none_out(
+    s3_server: StoreServer, status: int
+) -> None:
     """A policy may refuse single keys."""
     with s3_server.proxied() as proxy:
         storage = s3_server.storage(proxy)
@@ -64,7 +66,10 @@ def test_an_answer_about_other_files_is_an_error_of_ours(s3_server: StoreServer)
         body = f"<DeleteResult>{refused}</DeleteResult>"
         proxy.add(Rule(method="POST", action="answer", status=200, body=body, times=None))
         failed = storage.delete_all(["f0", "f1"])
-        assert {path: type(why) for path, why in failed.items()} == {"f0": Unavailable, "f1": Unavailable}
+        assert {path: type(why) for path, why in failed.items()} == {
+            "f0": Unavailable,
+            "f1": Unavailable,
+        }
         assert "cannot be understood" in str(failed["f0"])
         assert storage.read("f0") == b""
 

@@ -49,7 +49,9 @@ def all_names(storage: LocalStorage) -> list[str]:
 # -- processes ----------------------------------------------------------------------------------
 
 
-def _create_all(storage: LocalStorage, number: int, keys: list[str], barrier: Barrier, won: Any) -> None:
+def _create_all(
+    storage: LocalStorage, number: int, keys: list[str], barrier: Barrier, won: Any
+) -> None:
     barrier.wait()
     for key in keys:
         if storage.put_if_absent(key, b"%d" % number * 5000) is PutResult.CREATED:
@@ -62,7 +64,8 @@ def test_of_many_processes_exactly_one_creates_each_file(storage: LocalStorage) 
     keys = [f"snapshot/snapshot-{n}" for n in range(40)]
     barrier, won = context.Barrier(PROCESSES), context.Queue()
     workers = [
-        context.Process(target=_create_all, args=(storage, number, keys, barrier, won)) for number in range(PROCESSES)
+        context.Process(target=_create_all, args=(storage, number, keys, barrier, won))
+        for number in range(PROCESSES)
     ]
     for worker in workers:
         worker.start()
@@ -85,19 +88,26 @@ def test_of_many_processes_exactly_one_creates_each_file(storage: LocalStorage) 
     assert all_names(storage) == ["snapshot", *sorted(keys)]
 
 
-def run_child(code: str, storage: LocalStorage, *, user: int | None = None) -> subprocess.CompletedProcess[str]:
+def run_child(
+    code: str, storage: LocalStorage, *, user: int | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh process, with the storage as `storage`."""
     start = "import pickle, sys, os, resource\nstorage = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
     if user is not None:
         start += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
     return subprocess.run(
         [sys.executable, "-c", start + code, pickle.dumps(storage).hex()],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_process_killed_at_the_link_leaves_the_whole_file_or_none(storage: LocalStorage, moment: str) -> None:
+def test_a_process_killed_at_the_link_leaves_the_whole_file_or_none(
+    storage: LocalStorage, moment: str
+) -> None:
     done = run_child(
         "real = os.link\n"
         "def link(*names):\n"
@@ -122,7 +132,8 @@ def test_a_process_killed_at_the_link_leaves_the_whole_file_or_none(storage: Loc
 def test_a_process_killed_while_it_replaces_leaves_the_old_file(storage: LocalStorage) -> None:
     storage.write("snapshot/LATEST", b"1")
     done = run_child(
-        "os.replace = lambda *names: os.kill(os.getpid(), 9)\nstorage.write('snapshot/LATEST', b'2')", storage
+        "os.replace = lambda *names: os.kill(os.getpid(), 9)\nstorage.write('snapshot/LATEST', b'2')",
+        storage,
     )
     assert done.returncode == -signal.SIGKILL
     assert storage.read("snapshot/LATEST") == b"1"
@@ -158,14 +169,21 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return log
 
 
-def test_a_create_syncs_file_then_name_and_every_new_folder(storage: LocalStorage, calls: list[str]) -> None:
+def test_a_create_syncs_file_then_name_and_every_new_folder(
+    storage: LocalStorage, calls: list[str]
+) -> None:
     storage.write("there", b"")
     calls.clear()
     storage.put_if_absent("a/b/c", b"data")
     assert calls == [
-        "mkdir table/a", "fsync table", "mkdir table/a/b", "fsync table/a",
-        "fsync TEMP", "link TEMP table/a/b/c", "fsync table/a/b",
-    ]  # fmt: skip
+        "mkdir table/a",
+        "fsync table",
+        "mkdir table/a/b",
+        "fsync table/a",
+        "fsync TEMP",
+        "link TEMP table/a/b/c",
+        "fsync table/a/b",
+    ]
 
 
 def test_a_replace_syncs_file_then_name(storage: LocalStorage, calls: list[str]) -> None:
@@ -191,8 +209,12 @@ def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
     calls.clear()
     storage.write_all([("f/old", b"2"), ("f/new", b"3")])
     assert calls == [
-        "fsync TEMP", "replace TEMP table/f/old", "fsync table/f", "fsync table/f/new", "fsync table/f",
-    ]  # fmt: skip
+        "fsync TEMP",
+        "replace TEMP table/f/old",
+        "fsync table/f",
+        "fsync table/f/new",
+        "fsync table/f",
+    ]
     assert (storage.read("f/old"), storage.read("f/new")) == (b"2", b"3")
 
 
@@ -228,7 +250,9 @@ def test_a_stream_is_synced_once_when_it_ends(storage: LocalStorage, calls: list
     assert calls == ["fsync table/f/a", "fsync table/f"]
 
 
-def test_a_name_that_cannot_be_synced_may_be_there(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_synced_may_be_there(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage.write("f/other", b"")
     real = os.fsync
 
@@ -269,7 +293,9 @@ def test_a_file_system_without_links_is_refused_with_the_cure(
     assert all_names(storage) == ["snapshot"]
 
 
-def test_a_single_writer_may_do_without_links(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_writer_may_do_without_links(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse_links(monkeypatch, errno.EPERM)
     unsafe = LocalStorage(storage.root, unsafe_single_writer=True)
     assert unsafe.put_if_absent("snapshot/snapshot-1", b"data") is PutResult.CREATED
@@ -278,7 +304,9 @@ def test_a_single_writer_may_do_without_links(storage: LocalStorage, monkeypatch
     assert all_names(unsafe) == ["snapshot", "snapshot/snapshot-1"]
 
 
-def test_a_link_whose_answer_was_lost_counts(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_whose_answer_was_lost_counts(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """NFS sends the request again, and the second one finds what the first one made."""
     for number in (errno.EEXIST, errno.EIO):
         with monkeypatch.context() as patch:
@@ -288,7 +316,8 @@ def test_a_link_whose_answer_was_lost_counts(storage: LocalStorage, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(errno.EACCES, PermissionDenied), (errno.ENOSPC, NoSpace), (errno.EIO, Unavailable)]
+    ("number", "kind"),
+    [(errno.EACCES, PermissionDenied), (errno.ENOSPC, NoSpace), (errno.EIO, Unavailable)],
 )
 def test_other_link_errors_say_what_they_are(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError]
@@ -426,10 +455,14 @@ def test_a_file_where_a_folder_is_needed_is_named(storage: LocalStorage) -> None
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (errno.EIO, Unavailable), (errno.ETIMEDOUT, Unavailable), (errno.ESTALE, Unavailable),
-        (errno.EMFILE, Unavailable), (errno.EROFS, PermissionDenied), (errno.EDQUOT, NoSpace),
+        (errno.EIO, Unavailable),
+        (errno.ETIMEDOUT, Unavailable),
+        (errno.ESTALE, Unavailable),
+        (errno.EMFILE, Unavailable),
+        (errno.EROFS, PermissionDenied),
+        (errno.EDQUOT, NoSpace),
     ],
-)  # fmt: skip
+)
 def test_every_other_error_of_the_system_is_a_storage_error(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError]
 ) -> None:
@@ -517,7 +550,9 @@ def test_a_root_that_is_a_link_or_behind_one_is_a_root_like_any_other(tmp_path: 
         assert all_names(storage) == []
 
 
-def test_links_that_lead_to_each_other_are_missing_files_and_cannot_be_written(storage: LocalStorage) -> None:
+def test_links_that_lead_to_each_other_are_missing_files_and_cannot_be_written(
+    storage: LocalStorage,
+) -> None:
     storage.write("a/file", b"")
     os.symlink("loop", f"{storage.root}/a/loop")
     assert [file.name for file in storage.list_files("a")] == ["file"]
@@ -538,7 +573,9 @@ def test_links_that_lead_to_each_other_are_missing_files_and_cannot_be_written(s
 
 
 @pytest.mark.parametrize("path", ["a/" + "x" * 300, "y" * 300 + "/b"])
-def test_a_name_that_is_too_long_is_a_missing_file_and_cannot_be_written(storage: LocalStorage, path: str) -> None:
+def test_a_name_that_is_too_long_is_a_missing_file_and_cannot_be_written(
+    storage: LocalStorage, path: str
+) -> None:
     storage.write("a/file", b"")
     storage.delete(path)
     assert not storage.exists(path)
@@ -567,7 +604,9 @@ def test_a_folder_tidied_up_by_another_engine_is_made_again(
     assert removed
 
 
-def test_files_that_vanish_while_listing_are_left_out(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_vanish_while_listing_are_left_out(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b", "c"):
         storage.write(f"f/{name}", b"")
     real = os.scandir

@@ -16,7 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import InvalidOption, MissingExtra, NotAtomic, PermissionDenied, Unavailable
+from paimon_stream.errors import (
+    InvalidOption,
+    MissingExtra,
+    NotAtomic,
+    PermissionDenied,
+    Unavailable,
+)
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.object_store import ObjectStorage
@@ -85,7 +91,9 @@ def test_a_stream_behind_such_a_gateway_is_refused_before_it_writes(s3_server: S
         stream.audit()
 
 
-def test_a_commit_behind_such_a_gateway_is_refused_before_it_is_published(s3_server: StoreServer) -> None:
+def test_a_commit_behind_such_a_gateway_is_refused_before_it_is_published(
+    s3_server: StoreServer,
+) -> None:
     with s3_server.proxied() as proxy:
         proxy.translate = lambda headers: headers.pop("if-none-match", None)
         location, options = s3_server.place(proxy)
@@ -100,7 +108,9 @@ def test_a_commit_behind_such_a_gateway_is_refused_before_it_is_published(s3_ser
         table.append(rows)
         puts = [one for one in proxy.log if "/.probe-" in one.path and one.method == "PUT"]
         table.append(rows)
-        assert [one for one in proxy.log if "/.probe-" in one.path and one.method == "PUT"] == puts, "once"
+        assert [
+            one for one in proxy.log if "/.probe-" in one.path and one.method == "PUT"
+        ] == puts, "once"
         assert table.to_arrow()["id"].to_pylist() == [1, 1]
 
 
@@ -119,7 +129,9 @@ def test_marks_of_folders_are_no_files(s3_server: StoreServer) -> None:
 
 def put_mark(server: StoreServer, key: str) -> None:
     """What other engines write to make a folder. obstore writes no such key."""
-    signed = f"AWS4-HMAC-SHA256 Credential={server.server.access_key}/20200101/us-east-1/s3/aws4_request"
+    signed = (
+        f"AWS4-HMAC-SHA256 Credential={server.server.access_key}/20200101/us-east-1/s3/aws4_request"
+    )
     url = f"{server.server.url}/bucket/{key}"
     put = urllib.request.Request(url, b"", {"Authorization": signed}, method="PUT")
     urllib.request.urlopen(put, timeout=30).read()
@@ -135,7 +147,9 @@ def test_folders_of_more_than_a_page_are_listed_whole(s3_server: StoreServer) ->
         assert len(proxy.log) == 2
 
 
-def test_of_files_written_together_the_first_error_is_raised_when_all_have_ended(store_server: StoreServer) -> None:
+def test_of_files_written_together_the_first_error_is_raised_when_all_have_ended(
+    store_server: StoreServer,
+) -> None:
     with store_server.proxied() as proxy:
         storage = store_server.storage(proxy)
         for number, status in ((3, 403), (5, 400)):
@@ -159,8 +173,17 @@ def test_names_come_back_as_they_were_given(store_server: StoreServer, name: str
 @pytest.mark.parametrize("name", ["x\ny", "x\x7f", "x\udc80", "y" * 1100])
 def test_names_that_no_store_holds_are_refused(store_server: StoreServer, name: str) -> None:
     storage = store_server.storage()
-    for call in (storage.read, storage.stat, storage.delete, lambda path: storage.put_if_absent(path, b"")):
-        with pytest.raises((InvalidOption, Unavailable)) if len(name) > 1000 else pytest.raises(InvalidOption):
+    for call in (
+        storage.read,
+        storage.stat,
+        storage.delete,
+        lambda path: storage.put_if_absent(path, b""),
+    ):
+        with (
+            pytest.raises((InvalidOption, Unavailable))
+            if len(name) > 1000
+            else pytest.raises(InvalidOption)
+        ):
             call(f"k/{name}")
 
 
@@ -196,7 +219,10 @@ def test_a_missing_bucket_is_named_by_each_verb(store_server: StoreServer) -> No
 
 
 def test_a_misspelt_endpoint_is_reported_at_once(s3_server: StoreServer) -> None:
-    for endpoint, why in (("http://127.0.0.1:1", "nothing answers"), ("http://no.invalid", "host name is unknown")):
+    for endpoint, why in (
+        ("http://127.0.0.1:1", "nothing answers"),
+        ("http://no.invalid", "host name is unknown"),
+    ):
         settings = s3_server.settings(max_retries=10)
         clock = WaitingClock()
         storage = opened(replace(settings, config={**settings.config, "endpoint": endpoint}), clock)
@@ -215,7 +241,12 @@ def test_a_misspelt_endpoint_is_reported_at_once(s3_server: StoreServer) -> None
         (403, "InvalidAccessKeyId", PermissionDenied, "does not know these credentials"),
         (403, "SignatureDoesNotMatch", PermissionDenied, "Correct the key and its secret"),
         (403, "RequestTimeTooSkewed", PermissionDenied, "Set the clock"),
-        (403, "AccessDenied", PermissionDenied, "Allow these credentials to list, read, write and delete"),
+        (
+            403,
+            "AccessDenied",
+            PermissionDenied,
+            "Allow these credentials to list, read, write and delete",
+        ),
         (400, "AuthorizationHeaderMalformed", PermissionDenied, "another region"),
         (400, "KMS.DisabledException", PermissionDenied, "encryption"),
         (400, "RequestTimeout", Unavailable, "the store failed"),
@@ -253,7 +284,9 @@ def test_a_storage_cannot_be_changed(store_server: StoreServer) -> None:
         store_server.storage().settings = None
 
 
-def test_without_obstore_the_extra_is_named(s3_server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_obstore_the_extra_is_named(
+    s3_server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingExtra, match="store"):
         opened(s3_server.settings(bucket="never-opened")).exists("a")
@@ -285,11 +318,16 @@ print(before, child())
 """
 
 
-def test_a_fork_after_the_store_was_used_is_an_error_and_not_a_hang(store_server: StoreServer) -> None:
+def test_a_fork_after_the_store_was_used_is_an_error_and_not_a_hang(
+    store_server: StoreServer,
+) -> None:
     storage = store_server.storage()
     storage.write("there", b"")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKS], input=pickle.dumps(storage), capture_output=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", FORKS],
+        input=pickle.dumps(storage),
+        capture_output=True,
+        timeout=60,
     )
     assert done.stdout.split() == [b"11", b"20"], done.stderr.decode()
 
@@ -321,11 +359,16 @@ for work in (upload, read):
 def test_memory_does_not_grow_with_the_file(s3_server: StoreServer, mebibytes: int) -> None:
     storage = s3_server.storage(millis=60_000)
     done = subprocess.run(
-        [sys.executable, "-c", UPLOAD], input=pickle.dumps((storage, mebibytes)), capture_output=True, timeout=1200
+        [sys.executable, "-c", UPLOAD],
+        input=pickle.dumps((storage, mebibytes)),
+        capture_output=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr.decode()
     written, read = map(int, done.stdout.split())
-    print(f"{mebibytes} MiB: the peak of memory grew by {written} MiB in writing, {read} MiB in reading")
+    print(
+        f"{mebibytes} MiB: the peak of memory grew by {written} MiB in writing, {read} MiB in reading"
+    )
     assert written < 96
     assert read < 64
     assert storage.stat("large").size == mebibytes << 20

@@ -46,7 +46,9 @@ class Forgetful(MemoryStorage):
 
 
 @pytest.mark.parametrize("kind", [Overwriting, Lying, Forgetful])
-def test_a_storage_that_is_not_atomic_is_refused_with_the_cure(kind: Callable[[], MemoryStorage]) -> None:
+def test_a_storage_that_is_not_atomic_is_refused_with_the_cure(
+    kind: Callable[[], MemoryStorage],
+) -> None:
     storage = kind()
     with pytest.raises(NotAtomic, match=r"paimon-stream\.commit\.guard=trust") as raised:
         probe_atomic_create(storage, "snapshot", simulated(1).ids)

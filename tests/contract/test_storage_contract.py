@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paimon_stream.errors import AlreadyExists, CorruptMetadata, InvalidOption, NotFound, StorageError
+from paimon_stream.errors import (
+    AlreadyExists,
+    CorruptMetadata,
+    InvalidOption,
+    NotFound,
+    StorageError,
+)
 from paimon_stream.runtime import simulated, system
 from paimon_stream.storage.base import Bundle, PutResult, Storage
 from paimon_stream.storage.branch import BranchStorage
@@ -230,13 +236,19 @@ def test_files_are_listed_by_name_and_prefix(storage: Storage) -> None:
     storage.write("snapshot/deeper/snapshot-3", b"")
     listed = storage.list_files("snapshot", "snapshot-")
     assert [file.path for file in listed] == [
-        "snapshot/snapshot-10", "snapshot/snapshot-2", "snapshot/snapshot-9",
-    ]  # fmt: skip
+        "snapshot/snapshot-10",
+        "snapshot/snapshot-2",
+        "snapshot/snapshot-9",
+    ]
     assert [file.size for file in listed] == [2, 2, 2]
     assert listed[0] == storage.stat("snapshot/snapshot-10")
     assert [file.name for file in storage.list_files("snapshot")] == [
-        "LATEST", "snap", "snapshot-10", "snapshot-2", "snapshot-9",
-    ]  # fmt: skip
+        "LATEST",
+        "snap",
+        "snapshot-10",
+        "snapshot-2",
+        "snapshot-9",
+    ]
     for folder, prefix in (("snapshot", "snapshot-"), ("snapshot", ""), ("", ""), ("none", "")):
         names = [file.name for file in storage.list_files(folder, prefix)]
         assert storage.list_names(folder, prefix) == names

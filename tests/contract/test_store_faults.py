@@ -61,12 +61,19 @@ CREATES = [
     (S(507, "answer_after"), CREATED, True),
     (S(409), CREATED, True),  # nothing was there: it is put again
     (S(412), CREATED, True),
-    (S(409, "answer_after"), EXISTS, True),  # there with our bytes: only the caller knows whether they are its own
+    (
+        S(409, "answer_after"),
+        EXISTS,
+        True,
+    ),  # there with our bytes: only the caller knows whether they are its own
     (S(409, **ALWAYS), Unavailable, False),
 ]
 
 WRITES = [
-    *((Rule(action), None, True) for action in ("refuse", "cut_body", "drop_answer", "half_answer")),
+    *(
+        (Rule(action), None, True)
+        for action in ("refuse", "cut_body", "drop_answer", "half_answer")
+    ),
     (Rule("hang", seconds=HUNG), None, True),
     *((S(status), None, True) for status in (409, 412, 429, 500, 502, 503, 504)),
     (S(503, "answer_after"), None, True),
@@ -119,11 +126,15 @@ def proxy(store_server: StoreServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, store_server: StoreServer, proxy: FaultProxy) -> ObjectStorage:
+def store(
+    request: pytest.FixtureRequest, store_server: StoreServer, proxy: FaultProxy
+) -> ObjectStorage:
     """A store that has answered before, so that it repeats what failed."""
     parameters = getattr(request.node, "callspec").params  # noqa: B009
     hangs = "rule" in parameters and parameters["rule"].action == "hang"
-    settings = store_server.settings(proxy, millis=int(HUNG * 500) if hangs else 5000, max_retries=2)
+    settings = store_server.settings(
+        proxy, millis=int(HUNG * 500) if hangs else 5000, max_retries=2
+    )
     storage = opened(settings, WaitingClock())
     assert not storage.exists(PATH)
     proxy.clear()
@@ -132,7 +143,9 @@ def store(request: pytest.FixtureRequest, store_server: StoreServer, proxy: Faul
 
 def fault(proxy: FaultProxy, rule: Rule, method: str, path: str = "") -> None:
     """A copy of the rule, because rules count."""
-    proxy.add(Rule(rule.action, method, path, status=rule.status, seconds=rule.seconds, times=rule.times))
+    proxy.add(
+        Rule(rule.action, method, path, status=rule.status, seconds=rule.seconds, times=rule.times)
+    )
 
 
 def outcome(work: Callable[[], object]) -> object:
@@ -150,11 +163,15 @@ def check_error(error: PaimonStreamError) -> None:
     assert PATH.partition("/")[0] in error.context["path"]
     assert error.__context__ is None or isinstance(error.__context__, PaimonStreamError)
     shown = repr(error) + str(error.context)
-    assert not any(text in shown for text in (*SECRETS, "http", "127.0.0.1", "planned fault", "<Error"))
+    assert not any(
+        text in shown for text in (*SECRETS, "http", "127.0.0.1", "planned fault", "<Error")
+    )
 
 
 @pytest.mark.parametrize(("rule", "expected", "there"), CREATES, ids=_id)
-def test_create(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+def test_create(
+    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
+) -> None:
     fault(proxy, rule, "PUT")
     assert outcome(lambda: store.put_if_absent(PATH, DATA)) == expected
     proxy.clear()
@@ -164,7 +181,9 @@ def test_create(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: A
 
 
 @pytest.mark.parametrize(("rule", "expected", "there"), WRITES, ids=_id)
-def test_write(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+def test_write(
+    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
+) -> None:
     fault(proxy, rule, "PUT")
     assert outcome(lambda: store.write(PATH, DATA)) == expected
     proxy.clear()
@@ -196,7 +215,9 @@ def test_list(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any
     ],
     ids=_id,
 )
-def test_delete(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+def test_delete(
+    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
+) -> None:
     store.write(PATH, DATA)
     rule.seconds = HUNG
     for method in ("DELETE", "POST"):  # POST: obstore deletes by batches where the store has them
@@ -207,7 +228,9 @@ def test_delete(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: A
 
 
 @pytest.mark.parametrize(("rule", "expected", "there"), COMPLETES, ids=_id)
-def test_completion_of_parts(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+def test_completion_of_parts(
+    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
+) -> None:
     last = "comp=blocklist" if store.settings.kind == "azure" else "uploadId"
     fault(proxy, rule, "PUT" if store.settings.kind == "azure" else "POST", last)
     assert outcome(lambda: _upload(store)) == expected
@@ -228,7 +251,9 @@ def test_completion_of_parts(store: ObjectStorage, proxy: FaultProxy, rule: Rule
     ],
     ids=_id,
 )
-def test_a_part(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+def test_a_part(
+    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
+) -> None:
     fault(proxy, rule, "PUT", "comp=block&" if store.settings.kind == "azure" else "partNumber")
     assert outcome(lambda: _upload(store)) == expected
     assert proxy.fired
@@ -254,7 +279,9 @@ def test_an_error_in_an_answer_of_success_is_no_success(s3_server: StoreServer) 
         assert not store.exists(PATH)
 
 
-def test_a_put_that_arrives_late_is_unknown_until_then(store: ObjectStorage, proxy: FaultProxy) -> None:
+def test_a_put_that_arrives_late_is_unknown_until_then(
+    store: ObjectStorage, proxy: FaultProxy
+) -> None:
     proxy.add(Rule("late", "PUT", seconds=0.3))
     with pytest.raises(Unavailable):
         store.put_if_absent(PATH, DATA)
@@ -265,7 +292,9 @@ def test_a_put_that_arrives_late_is_unknown_until_then(store: ObjectStorage, pro
     assert store.read(PATH) == DATA
 
 
-def test_waits_between_conflicts_go_through_the_runtime(store: ObjectStorage, proxy: FaultProxy) -> None:
+def test_waits_between_conflicts_go_through_the_runtime(
+    store: ObjectStorage, proxy: FaultProxy
+) -> None:
     proxy.add(S(409, method="PUT", times=None))
     with pytest.raises(Unavailable):
         store.put_if_absent(PATH, DATA)
@@ -277,11 +306,16 @@ def test_waits_between_conflicts_go_through_the_runtime(store: ObjectStorage, pr
 def test_what_cannot_be_read_back_is_unknown(store: ObjectStorage, proxy: FaultProxy) -> None:
     store.write(PATH, DATA)
     proxy.add(S(403, method="GET"))
-    with pytest.raises(Unavailable, match=r"exists already.*4(09|12).*Reading the file back failed.*permission denied"):
+    with pytest.raises(
+        Unavailable,
+        match=r"exists already.*4(09|12).*Reading the file back failed.*permission denied",
+    ):
         store.put_if_absent(PATH, DATA)
 
 
-def test_a_stream_of_another_writer_is_not_replaced(store: ObjectStorage, proxy: FaultProxy) -> None:
+def test_a_stream_of_another_writer_is_not_replaced(
+    store: ObjectStorage, proxy: FaultProxy
+) -> None:
     """Neither if its name is taken before the stream begins, nor while a small file is written."""
     store.write(PATH, DATA)
     assert outcome(lambda: _upload(store)) == AlreadyExists
@@ -293,7 +327,9 @@ def test_a_stream_of_another_writer_is_not_replaced(store: ObjectStorage, proxy:
     assert store.read(PATH) == DATA
 
 
-def test_a_small_stream_whose_answer_was_lost_is_its_own(store: ObjectStorage, proxy: FaultProxy) -> None:
+def test_a_small_stream_whose_answer_was_lost_is_its_own(
+    store: ObjectStorage, proxy: FaultProxy
+) -> None:
     proxy.add(Rule("drop_answer", "PUT"))
     with store.open_output(PATH) as stream:
         stream.write(b"small")

@@ -42,8 +42,10 @@ def test_options_open_the_store(store_server: StoreServer) -> None:
     kind = store_server.kind
     prefix = store_server.settings().prefix
     location = {
-        "s3": f"s3a://bucket/{prefix}", "gcs": f"gs://bucket/{prefix}", "azure": f"abfss://container@{HOST}/{prefix}",
-    }[kind]  # fmt: skip
+        "s3": f"s3a://bucket/{prefix}",
+        "gcs": f"gs://bucket/{prefix}",
+        "azure": f"abfss://container@{HOST}/{prefix}",
+    }[kind]
     every = options_of(kind, store_server)
     for number, options in enumerate(every):
         storage = pickle.loads(pickle.dumps(open_storage(location, options)))

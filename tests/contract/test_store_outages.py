@@ -51,7 +51,9 @@ def waiting(server: StoreServer, proxy: FaultProxy, clock: SimulatedClock) -> Ob
 
 @pytest.mark.parametrize("rule", DOWN, ids=lambda rule: rule.action)
 @pytest.mark.parametrize("verb", VERBS)
-def test_five_minutes_without_the_store_cost_time_only(s3_server: StoreServer, verb: str, rule: Rule) -> None:
+def test_five_minutes_without_the_store_cost_time_only(
+    s3_server: StoreServer, verb: str, rule: Rule
+) -> None:
     with s3_server.proxied() as proxy:
         clock = Outage(FIVE_MINUTES, proxy.clear)
         storage = waiting(s3_server, proxy, clock)
@@ -88,7 +90,9 @@ def test_an_outage_has_an_end(s3_server: StoreServer) -> None:
         for verb in ("read", "list", "write"):
             proxy.add(replace(DOWN[0]))
             clock.waited = 0
-            with pytest.raises(Unavailable, match=r"repeated for 60\d s \(paimon-stream\.store\.max-outage\)"):
+            with pytest.raises(
+                Unavailable, match=r"repeated for 60\d s \(paimon-stream\.store\.max-outage\)"
+            ):
                 VERBS[verb](storage)
             assert LIMIT <= 1000 * clock.waited < LIMIT + 20_000
             proxy.clear()
@@ -144,15 +148,21 @@ def test_a_worker_waits_for_a_store_that_its_driver_has_used(s3_server: StoreSer
         pickles.append(pickle.dumps(storage))
         proxy.add(replace(DOWN[0]))
         waited = [
-            subprocess.run([sys.executable, "-c", WORKER], input=one, capture_output=True, check=True).stdout
+            subprocess.run(
+                [sys.executable, "-c", WORKER], input=one, capture_output=True, check=True
+            ).stdout
             for one in pickles
         ]
     assert [int(one) for one in waited] == [1, 605]
 
 
 @pytest.mark.parametrize("skip", [0, 1], ids=["the first create", "the second create"])
-@pytest.mark.parametrize("rule", [Rule("answer", status=503), Rule("drop_answer")], ids=lambda rule: rule.action)
-def test_a_moment_without_the_store_costs_the_probe_another_name(s3_server: StoreServer, rule: Rule, skip: int) -> None:
+@pytest.mark.parametrize(
+    "rule", [Rule("answer", status=503), Rule("drop_answer")], ids=lambda rule: rule.action
+)
+def test_a_moment_without_the_store_costs_the_probe_another_name(
+    s3_server: StoreServer, rule: Rule, skip: int
+) -> None:
     with s3_server.proxied() as proxy:
         storage = s3_server.storage(proxy)
         storage.write("there", b"1")

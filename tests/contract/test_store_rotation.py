@@ -16,7 +16,9 @@ from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import FaultProxy, Rule
 
 pytest.importorskip("boto3", reason="profiles need the extra aws")
-REFUSED = "<Error><Code>{code}</Code><Message>m</Message><AWSAccessKeyId>OLDKEY0</AWSAccessKeyId></Error>"
+REFUSED = (
+    "<Error><Code>{code}</Code><Message>m</Message><AWSAccessKeyId>OLDKEY0</AWSAccessKeyId></Error>"
+)
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def renew(file: Path, number: int) -> None:
-    file.write_text(f"[team]\naws_access_key_id = OLDKEY{number}\naws_secret_access_key = s3cr3t-never-shown\n")
+    file.write_text(
+        f"[team]\naws_access_key_id = OLDKEY{number}\naws_secret_access_key = s3cr3t-never-shown\n"
+    )
 
 
 def refuse(proxy: FaultProxy, number: int, code: str, status: int) -> None:
@@ -46,7 +50,9 @@ def refuse(proxy: FaultProxy, number: int, code: str, status: int) -> None:
 def make(server: StoreServer, proxy: FaultProxy) -> PaimonTable:
     location, options = server.place(proxy)
     kept = {name: value for name, value in options.items() if "key" not in name}
-    return PaimonTable.create(location, [("id", "BIGINT")], storage_options={**kept, "aws.profile": "team"})
+    return PaimonTable.create(
+        location, [("id", "BIGINT")], storage_options={**kept, "aws.profile": "team"}
+    )
 
 
 def rows(number: int) -> pa.Table:

@@ -30,7 +30,9 @@ def test_the_life_of_a_table(store_server: StoreServer, keyed: bool) -> None:
     keys = {"primary_keys": ["dt", "id"], "options": {"bucket": "2"}} if keyed else {}
     with pytest.raises(NotFound):
         PaimonTable.load(location, storage_options=options)
-    table = PaimonTable.create(location, COLUMNS, partition_keys=["dt"], storage_options=options, **keys)
+    table = PaimonTable.create(
+        location, COLUMNS, partition_keys=["dt"], storage_options=options, **keys
+    )
     with pytest.raises(AlreadyExists):
         PaimonTable.create(location, COLUMNS, storage_options=options)
     for n in range(5):
@@ -78,7 +80,9 @@ def test_a_storm_of_failures_costs_time_only(s3_server: StoreServer) -> None:
         proxy.add(
             Rule("answer", status=503, probability=0.15, **how),
             Rule("drop_answer", probability=0.05, **how),
-            Rule("answer_after", "PUT", r"snapshot/snapshot-\d+$", status=500, probability=0.3, **how),
+            Rule(
+                "answer_after", "PUT", r"snapshot/snapshot-\d+$", status=500, probability=0.3, **how
+            ),
             Rule("answer", "PUT", r"snapshot/snapshot-\d+$", status=409, probability=0.3, **how),
         )
         for n in range(5):

@@ -42,8 +42,16 @@ def main(source: str, table: str, checkpoint: str, door: str) -> None:
         options["read.stream.max-snapshots-per-trigger"] = "1"
         rows = spark.readStream.format("paimon_stream").options(**options).load(source)
     else:
-        rows = spark.readStream.schema("id bigint, n bigint").option("maxFilesPerTrigger", 1).json(source)
-    writer = rows.repartition(2).writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        rows = (
+            spark.readStream.schema("id bigint, n bigint")
+            .option("maxFilesPerTrigger", 1)
+            .json(source)
+        )
+    writer = (
+        rows.repartition(2)
+        .writeStream.option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+    )
     if door == "format":
         query = writer.format("paimon_stream").start(table)
     else:

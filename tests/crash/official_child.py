@@ -18,7 +18,10 @@ def main(jar: str, source: str, warehouse: str, checkpoint: str) -> None:
         .config("spark.jars", jar)
         .config("spark.sql.catalog.paimon", "org.apache.paimon.spark.SparkCatalog")
         .config("spark.sql.catalog.paimon.warehouse", warehouse)
-        .config("spark.sql.extensions", "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions",
+        )
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -27,7 +30,11 @@ def main(jar: str, source: str, warehouse: str, checkpoint: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.sql("CREATE DATABASE IF NOT EXISTS paimon.db")
     spark.sql("CREATE TABLE IF NOT EXISTS paimon.db.t (id BIGINT, day STRING)")
-    stream = spark.readStream.schema("id bigint, day string").option("maxFilesPerTrigger", 1).json(source)
+    stream = (
+        spark.readStream.schema("id bigint, day string")
+        .option("maxFilesPerTrigger", 1)
+        .json(source)
+    )
     query = (
         stream.writeStream.format("paimon")
         .option("checkpointLocation", checkpoint)

@@ -126,7 +126,9 @@ def main(
     install_audit_hook(where, armed)
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(source)
     if mode != "append":
-        stream = stream.groupBy("id").agg(functions.count("*").alias("rows"), functions.sum("n").alias("n"))
+        stream = stream.groupBy("id").agg(
+            functions.count("*").alias("rows"), functions.sum("n").alias("n")
+        )
     query = (
         stream.writeStream.outputMode(mode)
         .foreachBatch(ArmedSink(sink, where, int(batch), armed))

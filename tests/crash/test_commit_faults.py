@@ -11,7 +11,13 @@ import pytest
 from paimon_stream.commit.committer import Nothing, Published, Superseded
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
+from paimon_stream.errors import (
+    CommitUnknown,
+    NoSpace,
+    PaimonStreamError,
+    PermissionDenied,
+    Unavailable,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
@@ -79,7 +85,9 @@ def grown(bench: Bench, commits: int) -> Case:
     names = []
     for number in range(commits):
         names.append(f"old-{number}")
-        bench.committer().commit(bench.request(number, [bench.message(names[-1], dt="a")], user="old"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(names[-1], dt="a")], user="old")
+        )
     return Case(bench, names)
 
 
@@ -91,7 +99,9 @@ def commit(case: Case, storage: FaultyStorage) -> Published | BaseException | No
     bench = case.bench
     request = bench.request(BATCH, case.messages, renumber=True)
     try:
-        committer = bench.committer(storage, **({"observer": case.observer} if case.observer else {}))
+        committer = bench.committer(
+            storage, **({"observer": case.observer} if case.observer else {})
+        )
     except (PaimonStreamError, Killed):
         return None
     try:
@@ -140,7 +150,9 @@ def test_a_replay_with_new_files_after_a_failure_anywhere_puts_the_rows_in_once(
 
 @pytest.mark.parametrize("make", [empty_table, merging, lost_race])
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(make: Callable[[], Case], moment: Moment) -> None:
+def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(
+    make: Callable[[], Case], moment: Moment
+) -> None:
     case = make()
     storage = FaultyStorage(case.bench.storage, [Fault(at=1, moment=moment, verb="put_if_absent")])
     outcome = commit(case, storage)
@@ -150,7 +162,9 @@ def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(make: Callable
 
 @pytest.mark.parametrize("make", CASES)
 def test_a_definite_failure_leaves_no_staged_metadata(make: Callable[[], Case]) -> None:
-    for case, storage in attempts(make, {"moment": Moment.BEFORE, "error": NoSpace, "verb": "write"}):
+    for case, storage in attempts(
+        make, {"moment": Moment.BEFORE, "error": NoSpace, "verb": "write"}
+    ):
         before = case.bench.orphans()
         outcome = commit(case, storage)
         if isinstance(outcome, NoSpace):
@@ -162,7 +176,10 @@ def test_a_definite_failure_leaves_no_staged_metadata(make: Callable[[], Case]) 
 
 def test_a_storage_that_never_answers_the_put_gives_commit_unknown_and_keeps_everything() -> None:
     case = second_commit()
-    plan = [Fault(at=n, verb="put_if_absent", moment=Moment.BEFORE, error=Unavailable) for n in range(1, 40)]
+    plan = [
+        Fault(at=n, verb="put_if_absent", moment=Moment.BEFORE, error=Unavailable)
+        for n in range(1, 40)
+    ]
     storage = FaultyStorage(case.bench.storage, plan)
     outcome = commit(case, storage)
     assert isinstance(outcome, CommitUnknown)

@@ -42,12 +42,16 @@ class World:
         self.storage = new_storage()
         fields = [DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)]
         options = {**OPTIONS, **chosen.options, "bucket": bucket}
-        made = create_table(self.storage, fields, primary_keys=["k"], options=options, runtime=RUNTIME)
+        made = create_table(
+            self.storage, fields, primary_keys=["k"], options=options, runtime=RUNTIME
+        )
         assert made is not None
         for number in range(2):
             changes = some_changes(random, chosen, model, 8, keys=5)
             model.take(changes)
-            TableCommit(made, "old", runtime=RUNTIME).commit(number, self._write(made, changes).messages)
+            TableCommit(made, "old", runtime=RUNTIME).commit(
+                number, self._write(made, changes).messages
+            )
         self.before = model.found()
         self.changes = some_changes(random, chosen, model, 8, keys=5)
         model.take(self.changes)
@@ -75,7 +79,9 @@ class World:
         waiting = [""]
         while waiting:
             folder = waiting.pop()
-            waiting += [f"{folder}/{name}".lstrip("/") for name in self.storage.list_folders(folder)]
+            waiting += [
+                f"{folder}/{name}".lstrip("/") for name in self.storage.list_folders(folder)
+            ]
             for stat in self.storage.list_files(folder):
                 path = f"{folder}/{stat.name}".lstrip("/")
                 made.put_if_absent(path, self.storage.read(path))
@@ -114,7 +120,9 @@ def check_changelog(storage: Storage) -> None:
         return  # only its compactions have one
     manifests, layout = ManifestStore(storage), Layout.of(table.schema, table.options)
     for snapshot in map(snapshots.get, snapshots.ids()):
-        entries = [entry for meta in manifests.changelog(snapshot) for entry in manifests.read(meta)]
+        entries = [
+            entry for meta in manifests.changelog(snapshot) for entry in manifests.read(meta)
+        ]
         assert entries
         for entry in entries:
             storage.stat(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
@@ -149,14 +157,18 @@ FAULTS = {kind: ALL_FAULTS[kind] for kind in ("before", "after", "killed before"
         ("killed after", False, "sums in groups", "-2"),
     ],
 )
-def test_sums_are_right_whatever_of_a_commit_fails(fault: str, raced: bool, engine: str, bucket: str) -> None:
+def test_sums_are_right_whatever_of_a_commit_fails(
+    fault: str, raced: bool, engine: str, bucket: str
+) -> None:
     world = World(engine, bucket).prepared()
     for storage, faulty in attempts(world, FAULTS[fault]):
         other = AnotherWriter(storage)
         observer: BatchObserver = other if raced else NO_OBSERVER
         table, outcome = load_table(storage), None
         try:
-            commit = TableCommit(replace(table, storage=faulty), "me", runtime=RUNTIME, observer=observer)
+            commit = TableCommit(
+                replace(table, storage=faulty), "me", runtime=RUNTIME, observer=observer
+            )
             outcome = commit.commit(BATCH, world.messages)
         except (PaimonStreamError, Killed) as failed:
             outcome = failed
@@ -176,8 +188,12 @@ def test_sums_are_right_whatever_of_a_commit_fails(fault: str, raced: bool, engi
         check_changelog(storage)
 
 
-@pytest.mark.parametrize(("fault", "bucket"), [("after", "2"), ("killed before", "2"), ("after", "-2")])
-def test_a_key_task_that_fails_anywhere_leaves_sums_as_they_were_and_can_be_repeated(fault: str, bucket: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "bucket"), [("after", "2"), ("killed before", "2"), ("after", "-2")]
+)
+def test_a_key_task_that_fails_anywhere_leaves_sums_as_they_were_and_can_be_repeated(
+    fault: str, bucket: str
+) -> None:
     world = World(bucket=bucket)
     there = files_of(world.storage)
     for storage, faulty in attempts(world, FAULTS[fault]):

@@ -42,7 +42,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.bench = Bench({"bucket": "1", **self.options}, keys=("id",))
-        self.bench.storage = self.bench.table.storage  # it shows the external paths, if there are any
+        self.bench.storage = (
+            self.bench.table.storage
+        )  # it shows the external paths, if there are any
         self.stranger("before")
 
     @property
@@ -58,7 +60,11 @@ class Stream:
 
     def written(self, rows: list[Any], first: int, storage: Storage | None = None) -> Any:
         return write_changes(
-            self.bench.on(storage), rows, first_sequence=first, is_sorted=True, runtime=self.bench.runtime
+            self.bench.on(storage),
+            rows,
+            first_sequence=first,
+            is_sorted=True,
+            runtime=self.bench.runtime,
         ).messages
 
     def reached(self, phase: Phase, identifier: int) -> None:
@@ -69,7 +75,9 @@ class Stream:
     def run(self, batch_id: int, storage: Storage | None = None) -> CommitReport:
         """One batch in a run of its own."""
         self.runs += 1
-        identity = WriterIdentity(user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}")
+        identity = WriterIdentity(
+            user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"
+        )
         writer = StreamWriter(
             storage=storage or self.bench.storage,
             identity=identity,
@@ -100,7 +108,9 @@ class Stream:
         """What was committed, oldest first, as the values of key 1."""
         snapshots = map(self.bench.snapshots.get, self.bench.snapshots.ids())
         return [
-            f"batch {one.commit_identifier}" if one.commit_user == "me" else one.commit_user[len("other-") :]
+            f"batch {one.commit_identifier}"
+            if one.commit_user == "me"
+            else one.commit_user[len("other-") :]
             for one in snapshots
         ]
 
@@ -159,7 +169,10 @@ def adding_up() -> Stream:
 def adding_up_outside() -> Stream:
     """Its data files lie in an external path."""
     stream = adding_up()
-    name, how = f"memory://outside-{next(_PLACES)}", {"data-file.external-paths.strategy": "entropy-inject"}
+    name, how = (
+        f"memory://outside-{next(_PLACES)}",
+        {"data-file.external-paths.strategy": "entropy-inject"},
+    )
     return Stream(
         races_at=None,
         options={**stream.options, "data-file.external-paths": f"{name}/a,{name}/b", **how},
@@ -168,7 +181,9 @@ def adding_up_outside() -> Stream:
 
 
 @pytest.mark.parametrize("make", [adding_up, adding_up_outside])
-def test_what_is_added_up_is_added_once_wherever_a_stream_was_killed(make: Callable[[], Stream]) -> None:
+def test_what_is_added_up_is_added_once_wherever_a_stream_was_killed(
+    make: Callable[[], Stream],
+) -> None:
     for stream, storage in attempts(make, FAULTS["killed after"], least=30):
         with suppress(PaimonStreamError, Killed):
             stream.run(0, storage)

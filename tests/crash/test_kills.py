@@ -38,8 +38,12 @@ class Job:
     def table(self) -> Path:
         return self.root / "db.db" / "t"
 
-    def make(self, files: int, options: dict[str, str], partition_keys: tuple[str, ...] = ("day",)) -> None:
-        PaimonTable.create(str(self.table), schema=SCHEMA, partition_keys=partition_keys, options=options)
+    def make(
+        self, files: int, options: dict[str, str], partition_keys: tuple[str, ...] = ("day",)
+    ) -> None:
+        PaimonTable.create(
+            str(self.table), schema=SCHEMA, partition_keys=partition_keys, options=options
+        )
         (self.root / "source").mkdir()
         for number in range(files):
             self.add_file(number)
@@ -48,9 +52,13 @@ class Job:
         path = self.root / "source" / f"{number:04d}.json"
         rows = [{"id": i, "day": f"d{i % 3}"} for i in rows_of(number)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # the source reads oldest first
+        os.utime(
+            path, (1_700_000_000 + number, 1_700_000_000 + number)
+        )  # the source reads oldest first
 
-    def start(self, where: str, batch: int = -1, checkpoint: str = "checkpoint") -> subprocess.Popen[str]:
+    def start(
+        self, where: str, batch: int = -1, checkpoint: str = "checkpoint"
+    ) -> subprocess.Popen[str]:
         paths = [str(self.root / "source"), str(self.table), str(self.root / checkpoint)]
         return subprocess.Popen(
             [sys.executable, str(CHILD), *paths, where, str(batch), self.columns, self.mode],
@@ -65,7 +73,9 @@ class Job:
         child = self.start(where, batch)
         output, _ = child.communicate(timeout=240)
         wanted = 0 if where == "never" else -signal.SIGKILL
-        assert child.returncode == wanted, f"{where} in batch {batch}: {child.returncode}\n{output[-4000:]}"
+        assert child.returncode == wanted, (
+            f"{where} in batch {batch}: {child.returncode}\n{output[-4000:]}"
+        )
 
 
 def rows_of(number: int) -> range:
@@ -101,7 +111,9 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("options", [{"bucket": "2", "bucket-key": "id"}], ids=["bucketed"])
-def test_killed_in_every_window_each_row_is_there_once(tmp_path: Path, java: Any, options: dict[str, str]) -> None:
+def test_killed_in_every_window_each_row_is_there_once(
+    tmp_path: Path, java: Any, options: dict[str, str]
+) -> None:
     job = Job(tmp_path)
     job.make(len(WINDOWS) + 1, options)
     for batch, (window, where, public) in enumerate(WINDOWS):
@@ -119,7 +131,9 @@ def test_killed_in_every_window_each_row_is_there_once(tmp_path: Path, java: Any
     written_blind = 2 * 3 * 2 * 2  # two kills, up to two tasks, three days, two buckets
     assert len(orphans) <= written_blind
     staged = {path.name for path in (job.table / "manifest").iterdir()}
-    assert not [path for path in (job.table / "snapshot").iterdir() if path.name.startswith("manifest")]
+    assert not [
+        path for path in (job.table / "snapshot").iterdir() if path.name.startswith("manifest")
+    ]
     assert staged, "manifests are there"
 
 
@@ -128,12 +142,16 @@ def wait_until_stopped(child: subprocess.Popen[str]) -> None:
     while True:
         pid, status = os.waitpid(child.pid, os.WUNTRACED)
         assert pid == child.pid
-        assert os.WIFSTOPPED(status), f"the child ended instead of stopping: {status}\n{child.stdout.read()}"  # type: ignore[union-attr]
+        assert os.WIFSTOPPED(status), (
+            f"the child ended instead of stopping: {status}\n{child.stdout.read()}"
+        )  # type: ignore[union-attr]
         return
 
 
 @pytest.mark.one_spark
-def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(tmp_path: Path, java: Any) -> None:
+def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
+    tmp_path: Path, java: Any
+) -> None:
     """W12: the first driver is stopped with everything staged. A second one replays the batch and
     continues."""
     job = Job(tmp_path)

@@ -30,7 +30,14 @@ def run(root: Path, source: str, table: str, door: str, kill_at: str = "") -> No
     (root / "hooks").mkdir(exist_ok=True)
     (root / "hooks" / "sitecustomize.py").write_text(HOOK)
     done = subprocess.run(
-        [sys.executable, str(HERE / "format_child.py"), source, table, str(root / "checkpoint"), door],
+        [
+            sys.executable,
+            str(HERE / "format_child.py"),
+            source,
+            table,
+            str(root / "checkpoint"),
+            door,
+        ],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(root / "hooks"), str(HERE.parents[1]), *sys.path]),
@@ -46,7 +53,12 @@ def run(root: Path, source: str, table: str, door: str, kill_at: str = "") -> No
 
 
 def sums(path: Path) -> PaimonTable:
-    options = {"bucket": "2", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "write-only": "true"}
+    options = {
+        "bucket": "2",
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "write-only": "true",
+    }
     columns = [("id", "BIGINT NOT NULL"), ("n", "BIGINT")]
     return PaimonTable.create(str(path), columns, primary_keys=["id"], options=options)
 
@@ -56,7 +68,9 @@ def test_a_checkpoint_goes_from_door_to_door_over_kills(tmp_path: Path, java: An
     (tmp_path / "source").mkdir()
     for number in range(FILES):
         path = tmp_path / "source" / f"{number}.json"
-        path.write_text("".join(json.dumps({"id": i % 7, "n": 10**number}) + "\n" for i in range(21)))
+        path.write_text(
+            "".join(json.dumps({"id": i % 7, "n": 10**number}) + "\n" for i in range(21))
+        )
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
     args = (tmp_path, str(tmp_path / "source"), table.location)
@@ -66,7 +80,10 @@ def test_a_checkpoint_goes_from_door_to_door_over_kills(tmp_path: Path, java: An
     assert len(table.snapshots()) == 2
     run(*args, "format")
     identifiers = [one.commit_identifier for one in table.snapshots()]
-    assert identifiers == list(range(FILES)) and len({one.commit_user for one in table.snapshots()}) == 1
+    assert (
+        identifiers == list(range(FILES))
+        and len({one.commit_user for one in table.snapshots()}) == 1
+    )
     found = {row["id"]: row["n"] for row in java.read(table.location)}
     assert found == dict.fromkeys(range(7), 33_333)
     assert len(list((tmp_path / "t").rglob("data-*"))) == len(table.files())
@@ -74,7 +91,8 @@ def test_a_checkpoint_goes_from_door_to_door_over_kills(tmp_path: Path, java: An
 
 
 @pytest.mark.skipif(
-    pyspark.__version__.startswith(("4.0", "4.1")), reason="one batch for each snapshot needs Spark 4.2"
+    pyspark.__version__.startswith(("4.0", "4.1")),
+    reason="one batch for each snapshot needs Spark 4.2",
 )
 @pytest.mark.parametrize("door", ["format", "sink"])
 def test_a_stream_from_table_to_table_is_killed(door: str, tmp_path: Path, java: Any) -> None:
@@ -86,9 +104,13 @@ def test_a_stream_from_table_to_table_is_killed(door: str, tmp_path: Path, java:
     run(*args, "/snapshot/snapshot-2")  # batch 1 is prepared
     source.compact(full=True)
     source.append(pa.table({"id": [*range(7)], "n": [10**FILES] * 7}))
-    source.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")  # the consumer keeps what is not read
+    source.expire_snapshots(
+        retain_max=1, retain_min=1, older_than="0 s"
+    )  # the consumer keeps what is not read
     run(*args, "/snapshot/snapshot-3")  # batch 1 is published, batch 2 is prepared
     run(*args)
-    assert {row["id"]: row["n"] for row in java.read(table.location)} == dict.fromkeys(range(7), 133_333)
+    assert {row["id"]: row["n"] for row in java.read(table.location)} == dict.fromkeys(
+        range(7), 133_333
+    )
     assert len({one.commit_user for one in table.snapshots()}) == 1
     assert table.verify().healthy and source.verify().healthy

@@ -19,7 +19,9 @@ def add_numbers(job: Job, number: int) -> None:
     """A file of rows of seven ids, all with the same `n`."""
     path = job.root / "source" / f"{number:04d}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f'{{"id": {i % 7}, "n": {10**number}}}\n' for i in range(ROWS_PER_FILE)))
+    path.write_text(
+        "".join(f'{{"id": {i % 7}, "n": {10**number}}}\n' for i in range(ROWS_PER_FILE))
+    )
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
@@ -55,9 +57,13 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
     prepared = files_on_disk(job)
     job.run("journaled", 1)
     check(0)
-    assert prepared and prepared <= live_files(java, job), "nobody came between: the files are committed"
+    assert prepared and prepared <= live_files(java, job), (
+        "nobody came between: the files are committed"
+    )
     lost = files_on_disk(job) - live_files(java, job)
-    rows = [{"id": i, "n": 10**9} for _ in range(20) for i in range(7)]  # beyond the numbers of that batch
+    rows = [
+        {"id": i, "n": 10**9} for _ in range(20) for i in range(7)
+    ]  # beyond the numbers of that batch
     java.write(job.table, rows, commit_identifier=1)
     sums.update(dict.fromkeys(range(7), 20 * 10**9))
     job.run("published", 2)

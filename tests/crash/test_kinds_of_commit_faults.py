@@ -157,7 +157,15 @@ def clears() -> Case:
     return Case(bench, [], OLD, set(), set(), source=source, kind=CommitKind.OVERWRITE)
 
 
-CASES = [writes_and_compacts, races_for_the_compaction, compacts_alone, changelog, index, deletes, clears]
+CASES = [
+    writes_and_compacts,
+    races_for_the_compaction,
+    compacts_alone,
+    changelog,
+    index,
+    deletes,
+    clears,
+]
 
 
 def commit(case: Case, storage: FaultyStorage) -> Published | Nothing | BaseException | None:

@@ -69,7 +69,9 @@ def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict[str, object]) -> None:
+def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(
+    fault: dict[str, object],
+) -> None:
     for case, storage in attempts(Case.make, fault, least=3):
         live = case.bench.live_names()
         case.expire()
@@ -82,7 +84,9 @@ def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(fault: dict[str, object]) -> None:
+def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(
+    fault: dict[str, object],
+) -> None:
     for target in (4, "old"):
         at, fired = 0, True
         while fired:
@@ -125,7 +129,11 @@ def test_what_another_does_at_any_operation_of_an_expiry_keeps_the_table_whole()
             meanwhile = Meanwhile(case.bench.storage, at, lambda case=case, what=what: what(case))
             case.expire(meanwhile)  # type: ignore[arg-type]
             met = meanwhile.happened
-            live = {commit: sorted([*live, "f100"]), compact: ["big-1", "big-100"]}.get(what, live) if met else live
+            live = (
+                {commit: sorted([*live, "f100"]), compact: ["big-1", "big-100"]}.get(what, live)
+                if met
+                else live
+            )
             case.audit(live)
             case.expire()
             case.audit(live)
@@ -192,7 +200,9 @@ def test_a_tag_created_at_any_operation_of_an_expiry_is_whole_or_refused(snapsho
 
 
 @pytest.mark.parametrize("snapshot", [2, 5, 6])
-def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expires(snapshot: int) -> None:
+def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expires(
+    snapshot: int,
+) -> None:
     at, met, outcomes = 0, True, set()
     while met:
         at = following(at)
@@ -206,7 +216,9 @@ def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expir
     assert not WHOLE or outcomes == ({True} if snapshot == 6 else {True, False})
 
 
-def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_each_other() -> None:
+def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_each_other() -> (
+    None
+):
     """The expiry of snapshots 1 and 2 stops before each of its operations; then tag 2 is created up to each
     of its own, where the expiry goes on to its end."""
     at, met, refused = 0, True, 0
@@ -219,7 +231,9 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
             live, bench = case.bench.live_names(), case.bench
 
             def expire(storage: Storage, bench: Bench = bench) -> None:
-                expire_snapshots(bench.on(storage), 5, 5, dt.timedelta(0), 100, runtime=bench.runtime)
+                expire_snapshots(
+                    bench.on(storage), 5, 5, dt.timedelta(0), 100, runtime=bench.runtime
+                )
 
             expiry = Stopped(bench.storage, at, expire)
             storage = Meanwhile(bench.storage, within, expiry.finish)
@@ -241,10 +255,14 @@ def test_an_interrupted_expiry_never_refuses_a_tag_for_ever(moment: Moment) -> N
     bench = case.bench
     case.expire_to(6)
     killing = Fault(at=1, verb="delete", path="snapshot/snapshot-6", moment=moment, stop=True)
-    assert isinstance(tried(lambda: case.expire_to(7, FaultyStorage(bench.storage, [killing]))), Killed)
+    assert isinstance(
+        tried(lambda: case.expire_to(7, FaultyStorage(bench.storage, [killing]))), Killed
+    )
     live = bench.live_names()
     if moment is Moment.AFTER:
-        with pytest.raises(NotFound, match=r"interrupted.*Run expire_snapshots, then create the tag again"):
+        with pytest.raises(
+            NotFound, match=r"interrupted.*Run expire_snapshots, then create the tag again"
+        ):
             create_tag(bench.table, "new", 4, runtime=bench.runtime)
         ends_well(case, live, {})
         assert expire_snapshots(bench.table, 10, 10, runtime=bench.runtime).snapshots == ()
@@ -263,7 +281,9 @@ def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_ref
             live = case.bench.live_names()
             case.expire()
 
-            def make(case: Case = case, made: dict[str, bool] = made, storage: Storage | None = None) -> None:
+            def make(
+                case: Case = case, made: dict[str, bool] = made, storage: Storage | None = None
+            ) -> None:
                 made["new"] = tag(case, "new", 4, storage)
 
             def delete(case: Case = case, storage: Storage | None = None) -> None:

@@ -29,12 +29,16 @@ def official_jar() -> Path:
     if not jar.is_file() and shutil.which("mvn"):
         subprocess.run(
             [
-                "mvn", "-q", "dependency:get", f"-Dartifact=org.apache.paimon:{ARTIFACT}:{VERSION}",
-                "-Dtransitive=false", f"-Dmaven.repo.local={repository}",
+                "mvn",
+                "-q",
+                "dependency:get",
+                f"-Dartifact=org.apache.paimon:{ARTIFACT}:{VERSION}",
+                "-Dtransitive=false",
+                f"-Dmaven.repo.local={repository}",
             ],
             capture_output=True,
             check=False,
-        )  # fmt: skip
+        )
     if not jar.is_file():
         reason = f"{jar.name} is not in the local Maven repository, and mvn could not fetch it"
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
@@ -70,7 +74,9 @@ def add_file(source: Path, number: int) -> None:
 
 
 def run(*command: object) -> str:
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -79,7 +85,9 @@ def test_the_official_sink_doubles_a_replayed_batch(tmp_path: Path, source: Path
     command = (HERE / "official_child.py", official_jar(), source, tmp_path / "wh", tmp_path / "ck")
     assert "rows=30 sum=435" in run(*command)
     forget_the_last_batch(tmp_path / "ck")
-    assert "rows=40 sum=680" in run(*command), "the official sink no longer doubles rows: change the README"
+    assert "rows=40 sum=680" in run(*command), (
+        "the official sink no longer doubles rows: change the README"
+    )
 
 
 def test_ours_does_not(tmp_path: Path, source: Path) -> None:
@@ -115,7 +123,9 @@ def test_a_query_moves_from_the_official_sink_to_ours_and_back(
         forget_the_last_batch(checkpoint, 2)
         planned = (checkpoint / "offsets" / "2").stat().st_mtime
         newest = told(0, "snapshots", table)["snapshots"][:2]
-        assert [one["time_millis"] / 1000 > planned for one in newest] == [True, False], "batch 2 is in the table"
+        assert [one["time_millis"] / 1000 > planned for one in newest] == [True, False], (
+            "batch 2 is in the table"
+        )
         told(0, "rollback", "--yes", table, newest[1]["id"])
     told(0, "verify", table)
     (judged,) = told(1, "doctor", "--checkpoint", checkpoint, table)["streams"]

@@ -41,7 +41,10 @@ class Case:
 
     @property
     def messages(self) -> list[CommitMessage]:
-        return [self.bench.message(name, dt=dt, bucket=bucket, total=self.total) for name, dt, bucket in self.new]
+        return [
+            self.bench.message(name, dt=dt, bucket=bucket, total=self.total)
+            for name, dt, bucket in self.new
+        ]
 
     def reached(self, phase: Phase, identifier: int) -> None:
         if self.raced and phase is Phase.STAGED and not self.foreign():
@@ -52,17 +55,25 @@ class Case:
         return any(one.commit_user == "other" for one in self.snapshots())
 
     def published(self) -> bool:
-        return any((one.commit_user, one.commit_identifier) == ("me", BATCH) for one in self.snapshots())
+        return any(
+            (one.commit_user, one.commit_identifier) == ("me", BATCH) for one in self.snapshots()
+        )
 
     def snapshots(self) -> Iterator[Any]:
         return map(self.bench.snapshots.get, self.bench.snapshots.ids())
 
     def expected(self) -> list[str]:
         """What must be live now: another's append before ours is replaced too."""
-        return self.after if self.published() else [*self.before, *(["foreign"] if self.foreign() else [])]
+        return (
+            self.after
+            if self.published()
+            else [*self.before, *(["foreign"] if self.foreign() else [])]
+        )
 
     def overwrite(self, storage: Storage | None = None) -> CommitReport:
-        commit = TableCommit(self.bench.on(storage), "me", runtime=self.bench.runtime, observer=self)
+        commit = TableCommit(
+            self.bench.on(storage), "me", runtime=self.bench.runtime, observer=self
+        )
         return commit.overwrite(self.spec, self.messages, BATCH)
 
 
@@ -75,7 +86,9 @@ def filled(options: Mapping[str, str] | None = None) -> Bench:
 
 
 def dynamic() -> Case:
-    return Case(filled(), None, [("n1", "b", 0), ("n2", "d", 0)], ["a", "b", "c"], ["a", "c", "n1", "n2"])
+    return Case(
+        filled(), None, [("n1", "b", 0), ("n2", "d", 0)], ["a", "b", "c"], ["a", "c", "n1", "n2"]
+    )
 
 
 def static() -> Case:
@@ -106,7 +119,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "fault"), CASES)
-def test_an_overwrite_that_failed_anywhere_is_whole_or_absent_and_repeats(make: Callable[[], Case], fault: str) -> None:
+def test_an_overwrite_that_failed_anywhere_is_whole_or_absent_and_repeats(
+    make: Callable[[], Case], fault: str
+) -> None:
     for case, storage in attempts(make, FAULTS[fault]):
         failed = None
         try:
@@ -139,11 +154,15 @@ class Stream:
     written: dict[int, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.bench.committer().commit(self.bench.request(0, [self.bench.message("old", dt="a")], user="old"))
+        self.bench.committer().commit(
+            self.bench.request(0, [self.bench.message("old", dt="a")], user="old")
+        )
 
     def writer(self, storage: Storage | None, overwrites: bool = True) -> StreamWriter:
         self.runs += 1
-        identity = WriterIdentity(user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}")
+        identity = WriterIdentity(
+            user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"
+        )
         return StreamWriter(
             storage=storage or self.bench.storage,
             identity=identity,
@@ -153,7 +172,9 @@ class Stream:
             observer=NO_OBSERVER,
         )
 
-    def run(self, batch_id: int, files: int, storage: Storage | None = None, **more: Any) -> CommitReport:
+    def run(
+        self, batch_id: int, files: int, storage: Storage | None = None, **more: Any
+    ) -> CommitReport:
         """One batch in a run of its own, with the same source rows each time."""
         writer = self.writer(storage, **more)
         batch = Batch(batch_id=batch_id, offsets_hash=f"offsets-{batch_id}")
@@ -172,8 +193,12 @@ class Stream:
         return [one.commit_identifier for one in snapshots if one.commit_user == "me"]
 
 
-@pytest.mark.parametrize(("files", "fault"), [(2, "before"), (2, "killed after"), (0, "killed after")])
-def test_a_batch_that_replaces_the_table_and_was_killed_anywhere_takes_effect_once(files: int, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("files", "fault"), [(2, "before"), (2, "killed after"), (0, "killed after")]
+)
+def test_a_batch_that_replaces_the_table_and_was_killed_anywhere_takes_effect_once(
+    files: int, fault: str
+) -> None:
     for stream, storage in attempts(Stream, FAULTS[fault], least=30):
         try:
             stream.run(0, files, storage)
@@ -195,7 +220,8 @@ def test_a_batch_that_replaces_the_table_and_was_killed_anywhere_takes_effect_on
 def test_files_prepared_for_an_append_are_not_used_for_an_overwrite() -> None:
     stream = Stream()
     storage = FaultyStorage(
-        stream.bench.storage, [Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-2", stop=True)]
+        stream.bench.storage,
+        [Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-2", stop=True)],
     )
     with pytest.raises(Killed):
         stream.run(0, 1, storage, overwrites=False)
@@ -207,13 +233,16 @@ def test_files_prepared_for_an_append_are_not_used_for_an_overwrite() -> None:
 def test_an_empty_batch_whose_snapshot_may_have_expired_is_not_guessed_to_be_done() -> None:
     stream = Stream()
     storage = FaultyStorage(
-        stream.bench.storage, [Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-2", stop=True)]
+        stream.bench.storage,
+        [Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-2", stop=True)],
     )
     with pytest.raises(Killed):
         stream.run(0, 0, storage)
     for number in range(1, 4):
         bench = stream.bench
-        bench.committer().commit(bench.request(number, [bench.message(f"x{number}", dt="a")], user="old"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"x{number}", dt="a")], user="old")
+        )
     stream.bench.expire(3)
     with pytest.raises(PaimonStreamError, match="on-unknown-history"):
         stream.run(0, 0)

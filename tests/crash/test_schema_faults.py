@@ -55,7 +55,9 @@ class Stream:
         self.runs += 1
         writer = StreamWriter(
             storage=storage or self.storage,
-            identity=WriterIdentity(user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"),
+            identity=WriterIdentity(
+                user="me", query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"
+            ),
             options={},
             runtime=self.runtime,
         )
@@ -86,8 +88,12 @@ def rows_of(storage: Storage) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
-@pytest.mark.parametrize(("moment", "stop"), [(Moment.BEFORE, True), (Moment.AFTER, True), (Moment.AFTER, False)])
-def test_a_batch_with_a_new_column_that_failed_anywhere_can_be_repeated(moment: Moment, stop: bool) -> None:
+@pytest.mark.parametrize(
+    ("moment", "stop"), [(Moment.BEFORE, True), (Moment.AFTER, True), (Moment.AFTER, False)]
+)
+def test_a_batch_with_a_new_column_that_failed_anywhere_can_be_repeated(
+    moment: Moment, stop: bool
+) -> None:
     at, fired, between = 0, True, 0
     while fired:
         at = following(at)
@@ -142,7 +148,11 @@ class _Beneath:
 def test_a_batch_that_lost_the_race_for_the_schema_is_written_with_both_columns() -> None:
     stream = Stream(Rival())
     assert stream.run().outcome == "committed"
-    assert [one.field_names for one in stream.schemas] == [("id",), ("id", "other"), ("id", "other", "day")]
+    assert [one.field_names for one in stream.schemas] == [
+        ("id",),
+        ("id", "other"),
+        ("id", "other", "day"),
+    ]
     assert [one.highest_field_id for one in stream.schemas] == [0, 1, 2]
     stream.require_rows_once()
 
@@ -161,7 +171,9 @@ def test_a_change_of_others_after_the_rows_were_written_is_what_the_snapshot_nam
 def test_a_later_batch_of_a_run_names_the_schema_that_its_rows_have_made() -> None:
     stream = Stream()
     identity = WriterIdentity(user="me", query_id="q", run_id="r", token="t")
-    writer = StreamWriter(storage=stream.storage, identity=identity, options={}, runtime=stream.runtime)
+    writer = StreamWriter(
+        storage=stream.storage, identity=identity, options={}, runtime=stream.runtime
+    )
     for number, wanted in enumerate((asking(field("id", "INT")), WANTED)):
         batch = Batch(batch_id=number, offsets_hash=str(number))
         verdict = writer.judge(batch)

@@ -30,7 +30,10 @@ WAYS: dict[str, Rule] = {
     "slow": Rule("delay", seconds=0.2),
     "too slow": Rule("hang", seconds=SLOW),
     **{f"answered {status}": Rule("answer", status=status) for status in (409, 412, 429, 500, 503)},
-    **{f"done, answered {status}": Rule("answer_after", status=status) for status in (409, 429, 500, 503)},
+    **{
+        f"done, answered {status}": Rule("answer_after", status=status)
+        for status in (409, 429, 500, 503)
+    },
 }
 REPRESENTATIVE = ("cut after", "done late", "answered 409", "answered 503")
 """The ways in which requests fail on each kind of store. On S3, they fail in all ways."""
@@ -61,7 +64,9 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> StoreServer:
 
 
 @pytest.mark.parametrize(
-    ("kind", "way", "again"), CASES, ids=lambda one: ("run", "start")[one] if isinstance(one, bool) else one
+    ("kind", "way", "again"),
+    CASES,
+    ids=lambda one: ("run", "start")[one] if isinstance(one, bool) else one,
 )
 def test_a_batch_survives_a_failure_of_each_request(
     request: pytest.FixtureRequest, reader: OtherReader, kind: str, way: str, again: bool
@@ -117,7 +122,11 @@ def test_five_minutes_without_the_store_cost_time_only_at_each_request(
     rule = Rule("refuse" if status is None else "answer", status=status or 0, times=None)
     with s3_server.proxied() as proxy:
         clock = Outage(300, proxy.clear)
-        patient = {**QUICK, "paimon-stream.store.max-retries": "0", "paimon-stream.store.max-outage": "10 min"}
+        patient = {
+            **QUICK,
+            "paimon-stream.store.max-retries": "0",
+            "paimon-stream.store.max-outage": "10 min",
+        }
         stream = RowStream(s3_server, proxy, store=patient, runtime=simulated(1, clock))
         stream.batch()
         at, waited = 0, 300.0
@@ -143,7 +152,9 @@ def test_no_batch_fails_in_a_storm(s3_server: StoreServer, reader: OtherReader) 
         proxy.add(Rule("answer", status=503, probability=0.25, times=None))
         for _ in range(examples(5, 100)):
             stream.batch()
-        print(f"{stream.next_batch} batches, {len(proxy.log)} requests, {proxy.fired} of them answered 503")
+        print(
+            f"{stream.next_batch} batches, {len(proxy.log)} requests, {proxy.fired} of them answered 503"
+        )
         proxy.clear()
         assert stream.errors == []
         stream.audit()

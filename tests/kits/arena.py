@@ -66,13 +66,17 @@ def _meetings(pair: tuple[str, str], few: int, seconds: int) -> int:
     dice = random.Random(" ".join(pair))
     made = 0
     for number in tries(few, seconds):
-        ahead = [dice.randrange(AHEAD_OF_STREAM if pair[0] == "stream" != one else AHEAD) for one in pair]
+        ahead = [
+            dice.randrange(AHEAD_OF_STREAM if pair[0] == "stream" != one else AHEAD) for one in pair
+        ]
         met = _ARENA.meet(pair, expired=number % 2 == 1, ahead=ahead)
         try:
             met.audit()
             met.lives_on()
         except Exception as wrong:
-            raise AssertionError(f"try {number} of {pair}, {ahead} reads ahead: {met.done}") from wrong
+            raise AssertionError(
+                f"try {number} of {pair}, {ahead} reads ahead: {met.done}"
+            ) from wrong
         made += 1
     return made
 

@@ -144,10 +144,16 @@ class Visits:
         wanted = {(name, str(value)) for name, value in facts.items()}
 
         def found() -> list[Visit]:
-            return [one for one in self._come if one.place == place and wanted <= set(one.facts.items())]
+            return [
+                one for one in self._come if one.place == place and wanted <= set(one.facts.items())
+            ]
 
         with self._change:
-            assert self._change.wait_for(lambda: len(found()) >= count, SECONDS), (place, facts, self._come)
+            assert self._change.wait_for(lambda: len(found()) >= count, SECONDS), (
+                place,
+                facts,
+                self._come,
+            )
             return found()
 
     def stop(self) -> None:
@@ -182,7 +188,11 @@ def kill_executor(pid: int) -> None:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a machine of the cluster. It has no PYTHONPATH and no keys."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "JDK_JAVA_OPTIONS") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "JAVA_HOME", "JDK_JAVA_OPTIONS")
+        if name in os.environ
+    }
     return {**kept, "SPARK_HOME": str(SPARK), **more}
 
 
@@ -195,7 +205,15 @@ class Standalone:
         master = self._start("deploy.master.Master", "master", HOSTS[0], [])
         self.url = f"spark://{HOSTS[0]}:{master.port}"
         for number, host in enumerate(HOSTS):
-            more = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}"), self.url]
+            more = [
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(folder / f"worker-{number}"),
+                self.url,
+            ]
             self._start("deploy.worker.Worker", f"worker-{number}", host, more)
 
     def _start(self, name: str, folder: str, host: str, more: Sequence[str]) -> Server:
@@ -268,7 +286,13 @@ class Job:
         compacts: bool = False,
         conf: Mapping[str, str] | None = None,
     ) -> None:
-        self.cluster, self.store, self.folder, self.batches, self.keyed = (cluster, store, folder, batches, keyed)
+        self.cluster, self.store, self.folder, self.batches, self.keyed = (
+            cluster,
+            store,
+            folder,
+            batches,
+            keyed,
+        )
         self.shipping = shipping
         folder.mkdir(parents=True)
         self.location, self.options = store.place()
@@ -276,8 +300,13 @@ class Job:
         columns = [("id", "BIGINT NOT NULL"), ("day", "STRING NOT NULL"), ("n", "BIGINT")]
         if keyed:
             sums = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
-            how = {"primary_keys": ["day", "id"], "options": {"bucket": "2", "write-only": "true", **sums}}
-        PaimonTable.create(self.location, columns, partition_keys=["day"], storage_options=self.options, **how)
+            how = {
+                "primary_keys": ["day", "id"],
+                "options": {"bucket": "2", "write-only": "true", **sums},
+            }
+        PaimonTable.create(
+            self.location, columns, partition_keys=["day"], storage_options=self.options, **how
+        )
         self.task = {
             "table": self.location,
             "storage_options": {**self.options, **({"s3.endpoint": endpoint} if endpoint else {})},
@@ -316,7 +345,9 @@ class Job:
     def start(self) -> subprocess.Popen[bytes]:
         (self.folder / "events").mkdir(exist_ok=True)
         home = getattr(self.cluster, "home", SPARK)
-        settings = [part for name, value in self.conf.items() for part in ("--conf", f"{name}={value}")]
+        settings = [
+            part for name, value in self.conf.items() for part in ("--conf", f"{name}={value}")
+        ]
         command = [str(home / "bin" / "spark-submit"), "--master", self.cluster.url, *settings]
         env = environment(
             SPARK_HOME=str(home),
@@ -367,12 +398,20 @@ class Job:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Spark's own record of this kind of event, in all runs."""
         logs = sorted((self.folder / "events").iterdir())
-        lines = (line for log in logs for line in log.read_text().splitlines() if line.endswith("}"))
-        return [event for event in map(json.loads, lines) if event["Event"] == f"SparkListener{kind}"]
+        lines = (
+            line for log in logs for line in log.read_text().splitlines() if line.endswith("}")
+        )
+        return [
+            event for event in map(json.loads, lines) if event["Event"] == f"SparkListener{kind}"
+        ]
 
     def tasks(self, reason: str) -> list[dict[str, Any]]:
         """The tasks that ended for this reason."""
-        return [event for event in self.events("TaskEnd") if event["Task End Reason"]["Reason"] == reason]
+        return [
+            event
+            for event in self.events("TaskEnd")
+            if event["Task End Reason"]["Reason"] == reason
+        ]
 
     def expected(self) -> Counter[Any]:
         """How often each row, or by how much each key, is to be in the table."""

@@ -14,7 +14,9 @@ from click.testing import CliRunner
 
 from paimon_stream.cli.app import cli
 
-BLOCK = re.compile(r"(?:^(?P<above>[^\n]*)\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^(?P<above>[^\n]*)\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 REASON = re.compile(r"<!-- not run: (?P<reason>\S.*\S) -->")
 LANGUAGES = ("python", "bash")
 DONE = (0, 5)
@@ -69,9 +71,13 @@ class Page:
             ) from error
 
     def _command(self, line: list[str]) -> None:
-        assert line[0] == "paimon-stream", f"only paimon-stream can be run here, not {line[0]}: mark the block"
+        assert line[0] == "paimon-stream", (
+            f"only paimon-stream can be run here, not {line[0]}: mark the block"
+        )
         result = CliRunner().invoke(cli, line[1:])
-        assert result.exit_code in DONE, f"{shlex.join(line)} ended with {result.exit_code}: {result.output}"
+        assert result.exit_code in DONE, (
+            f"{shlex.join(line)} ended with {result.exit_code}: {result.output}"
+        )
 
 
 def commands(code: str) -> Iterator[list[str]]:

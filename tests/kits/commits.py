@@ -34,7 +34,10 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table
 from tests.kits.places import new_storage
 
-FIELDS = (DataField(id=0, name="id", type=parse_type("BIGINT")), DataField(id=1, name="dt", type=parse_type("STRING")))
+FIELDS = (
+    DataField(id=0, name="id", type=parse_type("BIGINT")),
+    DataField(id=1, name="dt", type=parse_type("STRING")),
+)
 
 
 @dataclass
@@ -77,12 +80,21 @@ class Bench:
         return replace(self.table, storage=storage or self.storage)
 
     def committer(
-        self, storage: Storage | None = None, observer: BatchObserver = NO_OBSERVER, runtime: Runtime | None = None
+        self,
+        storage: Storage | None = None,
+        observer: BatchObserver = NO_OBSERVER,
+        runtime: Runtime | None = None,
     ) -> Committer:
         return Committer(self.on(storage), runtime or self.runtime, observer)
 
     def message(
-        self, name: str, *, rows: int = 10, dt: str | None = None, bucket: int = 0, total: int | None = None
+        self,
+        name: str,
+        *,
+        rows: int = 10,
+        dt: str | None = None,
+        bucket: int = 0,
+        total: int | None = None,
     ) -> CommitMessage:
         """A message with one new file, which is written to the storage."""
         partition = serialize([FIELDS[1].type], [dt]) if self.partitioned else EMPTY_ROW
@@ -100,18 +112,27 @@ class Bench:
         before = [entry for entry in self.live() if entry.file.file_name in names]
         assert len(before) == len(names), f"not all of {names} are live"
         first = before[0]
-        self.storage.put_if_absent(self.table.layout.data_file(first.partition, first.bucket, into), b"data")
+        self.storage.put_if_absent(
+            self.table.layout.data_file(first.partition, first.bucket, into), b"data"
+        )
         rows = sum(entry.file.row_count for entry in before)
         return CommitMessage(
             partition=first.partition,
             bucket=first.bucket,
             total_buckets=first.total_buckets,
             compact_before=tuple(entry.file for entry in before),
-            compact_after=(replace(data_file(into, rows), file_source=FileSource.COMPACT, **changed),),
+            compact_after=(
+                replace(data_file(into, rows), file_source=FileSource.COMPACT, **changed),
+            ),
         )
 
     def overwriting(
-        self, identifier: int, messages: Iterable[CommitMessage] = (), *, user: str = "me", dt: str | None = None
+        self,
+        identifier: int,
+        messages: Iterable[CommitMessage] = (),
+        *,
+        user: str = "me",
+        dt: str | None = None,
     ) -> CommitRequest:
         """A request to replace a partition, or the whole table if `dt` is None."""
         partition = {} if dt is None else {"dt": dt}
@@ -174,7 +195,12 @@ class Bench:
     def changelogs(self) -> list[ManifestEntry]:
         """The changelog files of all snapshots."""
         snapshots = map(self.snapshots.get, self.snapshots.ids())
-        return [e for one in snapshots for meta in self.manifests.changelog(one) for e in self.manifests.read(meta)]
+        return [
+            e
+            for one in snapshots
+            for meta in self.manifests.changelog(one)
+            for e in self.manifests.read(meta)
+        ]
 
     def indexes(self) -> list[IndexManifestEntry]:
         """The live index files of the latest snapshot."""

@@ -64,13 +64,21 @@ class CompactedStream:
     reports: list[CommitReport] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def start(self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None) -> StreamCompaction:
+    def start(
+        self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None
+    ) -> StreamCompaction:
         """Begins a new run. The earlier one is dead."""
         self.runs += 1
-        identity = WriterIdentity(user=self.user, query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}")
+        identity = WriterIdentity(
+            user=self.user, query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"
+        )
         used = storage or self.storage or LocalStorage(self.table.location)
         self.writer = StreamWriter(
-            storage=used, identity=identity, options=self.options, runtime=self.runtime, observer=observer
+            storage=used,
+            identity=identity,
+            options=self.options,
+            runtime=self.runtime,
+            observer=observer,
         )
         self.counts = Counter()
         self.compaction = StreamCompaction(self.writer, self.runtime, self.pool, self._count)
@@ -89,7 +97,11 @@ class CompactedStream:
         if isinstance(verdict, AlreadyCommitted):
             report = writer.already(batch, verdict)
         else:
-            messages = verdict.entry.messages if isinstance(verdict, Reuse) else self._written(writer, rows)
+            messages = (
+                verdict.entry.messages
+                if isinstance(verdict, Reuse)
+                else self._written(writer, rows)
+            )
             report = writer.commit(batch, verdict, messages)
         self.reports.append(report)
         compaction.after_batch(report.identifier, writer.changes)

@@ -55,7 +55,12 @@ class FailedRun(NamedTuple):
 
 
 def failed_runs(
-    table: PaimonTable, moment: Moment, *, stop: bool, step: int = 1, look: Callable[[PaimonTable], Any] | None = None
+    table: PaimonTable,
+    moment: Moment,
+    *,
+    stop: bool,
+    step: int = 1,
+    look: Callable[[PaimonTable], Any] | None = None,
 ) -> Iterator[FailedRun]:
     """A compaction for each `step`th operation of the storage, which fails there. `look` finds what there is before it,
     by default the data files. Ends with a run in which nothing failed, after more than 15 operations."""
@@ -115,7 +120,9 @@ def changelog(table: PaimonTable, since: int = 0) -> list[list[Any]]:
     """Kind, sequence number and values of the changelog's rows, in their order in the files of a bucket."""
     scan = plan_scan(load_table(LocalStorage(table.location)))
     found = []
-    for entry in sorted(changelog_entries(table, since), key=lambda one: (one.partition, one.bucket)):
+    for entry in sorted(
+        changelog_entries(table, since), key=lambda one: (one.partition, one.bucket)
+    ):
         section = Section(((entry,),), {entry.file.file_name: 0})
         for batch in section_batches(scan, [section], keep_deletes=True):
             kinds = [("+I", "-U", "+U", "-D")[kind] for kind in batch.column(KIND).to_pylist()]
@@ -137,7 +144,11 @@ class Acting(FaultyStorage):
 
     def _due(self, operation: Operation) -> Fault | None:
         act = self._act
-        if act is not None and operation.verb == self._verb and operation.path.startswith(self._path):
+        if (
+            act is not None
+            and operation.verb == self._verb
+            and operation.path.startswith(self._path)
+        ):
             self._act = None
             act()
         return super()._due(operation)

@@ -89,7 +89,9 @@ def _counted(method: str, verb: str = "") -> Any:
     """The inner storage's method, counted as an operation `verb`, or else under its own name."""
 
     def call(self: FaultyStorage, path: str, *args: Any, **named: Any) -> Any:
-        return self._run(verb or method, path, lambda: getattr(self.inner, method)(path, *args, **named))
+        return self._run(
+            verb or method, path, lambda: getattr(self.inner, method)(path, *args, **named)
+        )
 
     return call
 
@@ -220,13 +222,18 @@ class _FaultyOutput:
         operation = Operation("open_output", self.path)
         fault = self.storage._due(operation)
         if fault is None:
-            return cast("BinaryIO", _FaultyStream(self.storage, self.path, self.context.__enter__()))
+            return cast(
+                "BinaryIO", _FaultyStream(self.storage, self.path, self.context.__enter__())
+            )
         if fault.moment is Moment.AFTER:
             self.storage._abandon((self.context, self.context.__enter__()))
         raise fault.raised(operation)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             self._give_up(kind, error, trace)
@@ -247,7 +254,9 @@ class _FaultyOutput:
             self._give_up(type(planned), planned, None)
         raise planned
 
-    def _give_up(self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None) -> None:
+    def _give_up(
+        self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None
+    ) -> None:
         if self.storage.stopped:
             self.storage._abandon(self.context)
             return

@@ -23,7 +23,9 @@ EPOCH = dt.datetime(1970, 1, 1)
 
 def opened(path: Path, overrides: Mapping[str, str] | None = None) -> WriteSpec:
     storage = LocalStorage(str(path))
-    newest = max(int(file.name.removeprefix("schema-")) for file in (path / "schema").glob("schema-*"))
+    newest = max(
+        int(file.name.removeprefix("schema-")) for file in (path / "schema").glob("schema-*")
+    )
     schema = decode_schema(storage.read(f"schema/schema-{newest}"), "a schema")
     return WriteSpec(storage=storage, schema=schema, options=Options(schema.options, overrides))
 
@@ -54,7 +56,9 @@ def in_arrow(type_: DataType, value: Any) -> Any:
             return [(in_arrow(element, k), v) for k, v in _pairs(value)]
         case DataType(root=TypeRoot.ROW):
             members = value.values() if isinstance(value, Mapping) else value
-            return {f.name: in_arrow(f.type, one) for f, one in zip(type_.fields, members, strict=True)}
+            return {
+                f.name: in_arrow(f.type, one) for f, one in zip(type_.fields, members, strict=True)
+            }
     return value
 
 
@@ -69,7 +73,9 @@ def write(path: Path, rows: Sequence[Row], batch_rows: int = 1000, **overrides: 
 
 
 def commit(java: Any, path: Path, result: TaskResult, identifier: int = 1) -> None:
-    java.commit_messages(path, [message.serialize() for message in result.messages], "ours", identifier)
+    java.commit_messages(
+        path, [message.serialize() for message in result.messages], "ours", identifier
+    )
 
 
 def same(schema: Columns, left: Any, right: Any) -> bool:

@@ -19,7 +19,11 @@ def random_filter(random: Random, rows: pa.Table, depth: int = 2) -> pc.Expressi
         return random.choice([left & right, left & right, left | right, ~left])
     name = random.choice(rows.column_names)
     column, field = rows[name], pc.field(name)
-    if pa.types.is_nested(column.type) or random.random() < 0.15 or column.null_count == len(column):
+    if (
+        pa.types.is_nested(column.type)
+        or random.random() < 0.15
+        or column.null_count == len(column)
+    ):
         return random.choice([field.is_null(), field.is_valid()])
     present = column.drop_null()
     places = [random.randrange(len(present)) for _ in range(3)]
@@ -34,9 +38,13 @@ def random_filter(random: Random, rows: pa.Table, depth: int = 2) -> pc.Expressi
     elif pa.types.is_string(column.type) and random.random() < 0.4:
         value = pa.scalar(value.as_py()[:16] + random.choice(["", "!", "~"]), column.type)
     return {
-        "==": field == value, "!=": field != value, "<": field < value,
-        "<=": field <= value, ">": field > value, ">=": field >= value,
-    }[random.choice(_COMPARE)]  # fmt: skip
+        "==": field == value,
+        "!=": field != value,
+        "<": field < value,
+        "<=": field <= value,
+        ">": field > value,
+        ">=": field >= value,
+    }[random.choice(_COMPARE)]
 
 
 def assert_same(got: pa.Table, wanted: pa.Table, what: Any = "") -> None:

@@ -22,7 +22,18 @@ from paimon_stream.errors import FormatError, UnsupportedFeature
 from tests.kits import limited
 from tests.kits.seeds import examples
 
-__all__ = ["GOLDEN", "PATH", "TESTS", "Decoder", "golden_files", "mutated", "never", "of_bytes", "of_file", "of_text"]
+__all__ = [
+    "GOLDEN",
+    "PATH",
+    "TESTS",
+    "Decoder",
+    "golden_files",
+    "mutated",
+    "never",
+    "of_bytes",
+    "of_file",
+    "of_text",
+]
 
 TESTS: Final = Path(__file__).parent.parent
 GOLDEN: Final = TESTS / "golden"
@@ -34,12 +45,44 @@ _MEGABYTES: Final = 128
 """The most that memory may grow by while one input is read."""
 
 _VALUES: Final = (
-    b"\xff", b"\x00", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\x7f",
-    b"\xfe\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x08", b"[[[[", b"{", b"\xff" * 9 + b"\x01", b"\xff" * 10,
-    b"99999999999999999999", b"-1", b"1e999", b"NaN", b"\x22", b"\\ud800", b"null", b"\xc3", b"../", b"\x00" * 8,
-    b"\x80" * 8, b"%2F", b"%00", b"[", b"]", b":", b"@", b"=", b"9" * 5000, b"\xc2\xb2", b"0", b"true", b"[]", b"{}",
+    b"\xff",
+    b"\x00",
+    b"\x7f\xff\xff\xff",
+    b"\xff\xff\xff\xff",
+    b"\xff\xff\xff\xff\x07",
+    b"\xff\xff\xff\x7f",
+    b"\xfe\xff\xff\xff\x0f",
+    b"\x80\x80\x80\x80\x08",
+    b"[[[[",
+    b"{",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 10,
+    b"99999999999999999999",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"\x22",
+    b"\\ud800",
+    b"null",
+    b"\xc3",
+    b"../",
+    b"\x00" * 8,
+    b"\x80" * 8,
+    b"%2F",
+    b"%00",
+    b"[",
+    b"]",
+    b":",
+    b"@",
+    b"=",
+    b"9" * 5000,
+    b"\xc2\xb2",
+    b"0",
+    b"true",
+    b"[]",
+    b"{}",
     b"\xe2\x84\x80",
-)  # fmt: skip
+)
 """Values that claim a length, or that decoders of numbers, JSON, paths and URLs are known to stumble over."""
 
 
@@ -47,15 +90,21 @@ def _cut(made: bytearray, at: int, until: int, other: bytes, chance: random.Rand
     del made[at:]
 
 
-def _bits_flipped(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
+def _bits_flipped(
+    made: bytearray, at: int, until: int, other: bytes, chance: random.Random
+) -> None:
     made[at:until] = bytes(byte ^ 1 << chance.randrange(8) for byte in made[at:until])
 
 
-def _part_repeated(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
+def _part_repeated(
+    made: bytearray, at: int, until: int, other: bytes, chance: random.Random
+) -> None:
     made[at:at] = made[chance.randrange(len(made) + 1) :][:200]
 
 
-def _part_of_another(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
+def _part_of_another(
+    made: bytearray, at: int, until: int, other: bytes, chance: random.Random
+) -> None:
     start = chance.randrange(len(other) + 1)
     made[at:until] = other[start : start + 40]
 
@@ -79,18 +128,39 @@ def _one_changed(made: bytearray, at: int, until: int, other: bytes, chance: ran
         made[i] = (made[i] + chance.choice((-1, 1, 128))) & 0xFF
 
 
-def _part_deleted(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
+def _part_deleted(
+    made: bytearray, at: int, until: int, other: bytes, chance: random.Random
+) -> None:
     del made[at:until]
 
 
-def _repeated_often(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
+def _repeated_often(
+    made: bytearray, at: int, until: int, other: bytes, chance: random.Random
+) -> None:
     made[at:at] = made[at:until] * chance.choice((3, 40, 1000))
 
 
 _JUNK: Final[tuple[Any, ...]] = (
-    None, True, -1, 2**63, 10**30, 1.5, 1e300, "", "../x", "\0", "\ud800", "9" * 5000, "1", [], {}, [None], [[]] * 3,
-    {"id": 1}, json.loads("[" * 300 + "]" * 300),
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    2**63,
+    10**30,
+    1.5,
+    1e300,
+    "",
+    "../x",
+    "\0",
+    "\ud800",
+    "9" * 5000,
+    "1",
+    [],
+    {},
+    [None],
+    [[]] * 3,
+    {"id": 1},
+    json.loads("[" * 300 + "]" * 300),
+)
 
 
 def _with_other_value(good: bytes, chance: random.Random) -> bytes:
@@ -111,13 +181,23 @@ def _with_other_value(good: bytes, chance: random.Random) -> bytes:
 
 
 _CHANGES: Final = (
-    _cut, _bits_flipped, _part_repeated, _part_of_another, _spliced, _value_put, _number_put, _one_changed,
-    _part_deleted, _repeated_often,
-)  # fmt: skip
+    _cut,
+    _bits_flipped,
+    _part_repeated,
+    _part_of_another,
+    _spliced,
+    _value_put,
+    _number_put,
+    _one_changed,
+    _part_deleted,
+    _repeated_often,
+)
 _OF_EQUAL_LENGTH: Final = (_bits_flipped, _one_changed)
 
 
-def mutated(good: bytes, other: bytes, chance: random.Random, *, keeps_length: bool = False) -> tuple[str, bytes]:
+def mutated(
+    good: bytes, other: bytes, chance: random.Random, *, keeps_length: bool = False
+) -> tuple[str, bytes]:
     """The names of one to three changes, and the good bytes with them. `other` is another good input, from which
     parts are taken."""
     made, names = bytearray(good), []
@@ -171,7 +251,9 @@ class Decoder:
             chance = random.Random(number)
             good, other = chance.choice(self.good), chance.choice(self.good)
             kept = self.head(good)
-            change, data = mutated(good[kept:], other[self.head(other) :], chance, keeps_length=self.keeps_length)
+            change, data = mutated(
+                good[kept:], other[self.head(other) :], chance, keeps_length=self.keeps_length
+            )
             data = good[:kept] + data
             if good.startswith(b"{") and chance.random() < 0.5:
                 change, data = "other value", _with_other_value(good, chance)
@@ -200,7 +282,11 @@ class Decoder:
 
 def golden_files(*patterns: str) -> list[bytes]:
     """Some of the files of the golden tables."""
-    return [path.read_bytes() for one in patterns for path in sorted(GOLDEN.glob(f"**/db.db/t/{one}"))[::8][:12]]
+    return [
+        path.read_bytes()
+        for one in patterns
+        for path in sorted(GOLDEN.glob(f"**/db.db/t/{one}"))[::8][:12]
+    ]
 
 
 def of_file(decode: Callable[[bytes, str], Any], good: Sequence[bytes]) -> Decoder:
@@ -219,7 +305,10 @@ def never(decode: Callable[[bytes], Any], good: Sequence[bytes]) -> Decoder:
 
 
 def of_text(
-    decode: Callable[[str], Any], good: Sequence[str], raises: tuple[type[Exception], ...], naming: str = ""
+    decode: Callable[[str], Any],
+    good: Sequence[str],
+    raises: tuple[type[Exception], ...],
+    naming: str = "",
 ) -> Decoder:
     """Of a text, which may hold what is not UTF-8 as the names of files do."""
     return Decoder(

@@ -42,7 +42,10 @@ class JavaJdbcCatalog:
 
     def create_table(self, identifier: str, columns: Sequence[tuple[str, str]], **how: Any) -> None:
         schema = self.java._java_schema(
-            columns, how.get("partition_keys", []), how.get("primary_keys", []), how.get("options", {"bucket": "-1"})
+            columns,
+            how.get("partition_keys", []),
+            how.get("primary_keys", []),
+            how.get("options", {"bucket": "-1"}),
         )
         self.catalog.createTable(self.named(identifier), schema, False)
 

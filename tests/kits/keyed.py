@@ -43,7 +43,9 @@ def write_changes(
 ) -> TaskResult:
     """Writes data files in one of our tasks, which gets the changes in `pieces` batches."""
     batch = batch_of(table.schema, [row for _, row in changes])
-    batch = batch.append_column(KIND, pa.array(np.array([KINDS[kind] for kind, _ in changes], np.int8)))
+    batch = batch.append_column(
+        KIND, pa.array(np.array([KINDS[kind] for kind, _ in changes], np.int8))
+    )
     spec = WriteSpec(
         storage=table.storage,
         schema=table.schema,
@@ -57,7 +59,9 @@ def write_changes(
     return write_keyed_task(spec, parts, first_sequence=first, **more)
 
 
-def commit_changes(table: PaimonTable, changes: Sequence[Change], identifier: int, user: str = "ours") -> None:
+def commit_changes(
+    table: PaimonTable, changes: Sequence[Change], identifier: int, user: str = "ours"
+) -> None:
     """Writes and commits the changes as one snapshot."""
     table.new_commit(user).commit(identifier, write_changes(table._table, changes).messages)
 
@@ -140,7 +144,9 @@ class Sums(Model):
     """Sums up `n` and subtracts it for deletes. Keeps the highest `s` and the last `v` that ever occurred."""
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
-        held = self.rows.setdefault(key, {**dict.fromkeys(row), **dict(zip(self.keys, key, strict=True))})
+        held = self.rows.setdefault(
+            key, {**dict.fromkeys(row), **dict(zip(self.keys, key, strict=True))}
+        )
         adds = kind in ("+I", "+U")
         if row["n"] is not None:
             held["n"] = (held["n"] or 0) + (row["n"] if adds else -row["n"])
@@ -206,7 +212,9 @@ ENGINES: Mapping[str, Engine] = {
     "deduplicate": Engine({}, Model),
     "by sequence": Engine({"sequence.field": "s"}, BySequence),
     "by two": Engine({"sequence.field": "s,n"}, ByTwo),
-    "descending": Engine({"sequence.field": "s,n", "sequence.field.sort-order": "descending"}, Descending, once=True),
+    "descending": Engine(
+        {"sequence.field": "s,n", "sequence.field.sort-order": "descending"}, Descending, once=True
+    ),
     "aggregation": Engine(
         {
             "merge-engine": "aggregation",
@@ -221,7 +229,11 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "partial-update": Engine({"merge-engine": "partial-update", "ignore-delete": "true"}, Partial),
     "sums in groups": Engine(
-        {"merge-engine": "partial-update", "fields.s.sequence-group": "n", "fields.n.aggregate-function": "sum"},
+        {
+            "merge-engine": "partial-update",
+            "fields.s.sequence-group": "n",
+            "fields.n.aggregate-function": "sum",
+        },
         SumsInGroups,
         kinds=("+I", "+U"),
     ),
@@ -244,7 +256,10 @@ def some_changes(
     made: list[Change] = []
     there = set(model.rows)
     for _ in range(count):
-        row = {"k": random.randrange(keys), **{name: random.choice(some) for name, some in more.items()}}
+        row = {
+            "k": random.randrange(keys),
+            **{name: random.choice(some) for name, some in more.items()},
+        }
         key = tuple(row[name] for name in model.keys)
         kind = random.choice(engine.kinds)
         if kind in ("-D", "-U") and not engine.free_deletes and key not in there:

@@ -112,4 +112,6 @@ def main(module: str, megabytes: str, seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    importlib.import_module("tests.kits.limited").main(*sys.argv[1:])  # the module that cases import
+    importlib.import_module("tests.kits.limited").main(
+        *sys.argv[1:]
+    )  # the module that cases import

@@ -69,14 +69,18 @@ class Case:
         for number in range(5):
             self.append(number)
             if number in (1, 3):
-                self.compact([name for name in bench.live_names() if name.startswith("f")], f"big-{number}")
+                self.compact(
+                    [name for name in bench.live_names() if name.startswith("f")], f"big-{number}"
+                )
             if number == 2:
                 create_tag(bench.table, "kept", runtime=bench.runtime)
         bench.clock.advance(10_000)
 
     def append(self, number: int) -> None:
         bench = self.bench
-        bench.committer().commit(bench.request(number, [bench.message(f"f{number}", dt="a")], user="stream"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"f{number}", dt="a")], user="stream")
+        )
         bench.clock.advance(1000)
 
     def compact(self, names: list[str], into: str) -> None:
@@ -85,7 +89,9 @@ class Case:
 
     def expire(self, storage: Storage | None = None) -> ExpireReport:
         bench = self.bench
-        return expire_snapshots(bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=bench.runtime)
+        return expire_snapshots(
+            bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=bench.runtime
+        )
 
     def expire_to(self, earliest: int, storage: Storage | None = None) -> ExpireReport:
         """Expires all snapshots below `earliest`."""
@@ -102,7 +108,11 @@ class Case:
         bench = self.bench
         if snapshot.nonce not in NEEDED:  # what a snapshot needs never changes
             metas = bench.manifests.base_and_delta(snapshot)
-            names = (snapshot.base_manifest_list, snapshot.delta_manifest_list, *(m.file_name for m in metas))
+            names = (
+                snapshot.base_manifest_list,
+                snapshot.delta_manifest_list,
+                *(m.file_name for m in metas),
+            )
             data = (
                 bench.table.layout.data_file(one.partition, one.bucket, one.file.file_name)
                 for one in live_files(bench.manifests, metas, bench.table.partition_types)
@@ -129,7 +139,9 @@ LONG = {
 }
 NEEDED: dict[str, set[str]] = {}
 SEEDS = count(1)
-TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=True, storage=MemoryStorage()))
+TEMPLATE = Case(
+    Bench(options={"manifest.merge-min-count": "3"}, partitioned=True, storage=MemoryStorage())
+)
 
 
 @cache

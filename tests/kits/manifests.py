@@ -14,4 +14,6 @@ def encode_manifest(entries: Sequence[ManifestEntry], *, compression: str, level
     """A whole manifest. `compression` is the value of `manifest.compression`, `level` the level of zstd."""
     codec = compressor(compression, level)
     groups = in_groups(entries, ENTRIES_PER_BLOCK)
-    return manifest_of_blocks([one for some in groups for one in encode_entries(some, codec)], codec)
+    return manifest_of_blocks(
+        [one for some in groups for one in encode_entries(some, codec)], codec
+    )

@@ -20,12 +20,21 @@ VALUES: Mapping[str, tuple[str, Callable[[Random], Any]]] = {
     "t": ("TINYINT", lambda r: r.randint(-128, 127)),
     "d": ("DOUBLE", lambda r: r.choice([0.1, 0.2, 0.3, 1e16, -1e16])),
     "f": ("FLOAT", lambda r: r.choice([0.1, 0.5, 3.25])),
-    "c": ("DECIMAL(20, 2)", lambda r: Decimal(r.choice(["1.50", "2.25", "-3.00", "999999999999999999.99"]))),
+    "c": (
+        "DECIMAL(20, 2)",
+        lambda r: Decimal(r.choice(["1.50", "2.25", "-3.00", "999999999999999999.99"])),
+    ),
     "s": ("STRING", lambda r: r.choice(["", "a", "b", "ä", "zz", "b|a|b", "|ä||a"])),
     "b": ("BOOLEAN", lambda r: r.random() < 0.5),
-    "ts": ("TIMESTAMP(6)", lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5))),
+    "ts": (
+        "TIMESTAMP(6)",
+        lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5)),
+    ),
     "a": ("ARRAY<INT>", lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 3))]),
-    "m": ("MAP<STRING, INT>", lambda r: {r.choice("xyz"): r.choice([1, None, 3]) for _ in range(r.randint(0, 3))}),
+    "m": (
+        "MAP<STRING, INT>",
+        lambda r: {r.choice("xyz"): r.choice([1, None, 3]) for _ in range(r.randint(0, 3))},
+    ),
     "g": ("INT", lambda r: r.randint(1, 4)),
     "h": ("INT", lambda r: r.randint(1, 4)),
 }
@@ -40,7 +49,10 @@ def changes(random: Random, kinds: str, rows: int, keys: int) -> list[Change]:
     choices = [one for kind in kinds for one in KINDS[kind]] + ["+I"] * 3
     made = []
     for _ in range(rows):
-        row = {name: None if random.random() < 0.3 else value(random) for name, (_, value) in VALUES.items()}
+        row = {
+            name: None if random.random() < 0.3 else value(random)
+            for name, (_, value) in VALUES.items()
+        }
         made.append((random.choice(choices), {"k": random.randint(1, keys), **row}))
     return made
 
@@ -73,8 +85,18 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
         {
             **_AGGREGATION,
             **_functions(
-                i="product", f="product", l="max", t="min", d="max", c="min", s="listagg", b="bool_and",
-                ts="first_value", g="first_non_null_value", a="collect", h="last_value",
+                i="product",
+                f="product",
+                l="max",
+                t="min",
+                d="max",
+                c="min",
+                s="listagg",
+                b="bool_and",
+                ts="first_value",
+                g="first_non_null_value",
+                a="collect",
+                h="last_value",
             ),
             "fields.a.distinct": "true",
         },
@@ -83,7 +105,9 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
     "inserts by sequence": (
         {
             **_AGGREGATION,
-            **_functions(i="min", c="product", s="listagg", b="bool_or", ts="max", d="min", f="max"),
+            **_functions(
+                i="min", c="product", s="listagg", b="bool_or", ts="max", d="min", f="max"
+            ),
             "sequence.field": "g",
             "fields.s.distinct": "true",
             "fields.s.list-agg-delimiter": "|",
@@ -93,7 +117,9 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
     "ignored retracts": (
         {
             **_AGGREGATION,
-            **_functions(i="max", l="product", s="listagg", b="bool_or", ts="first_value", a="collect"),
+            **_functions(
+                i="max", l="product", s="listagg", b="bool_or", ts="first_value", a="collect"
+            ),
             **_ignoring("i l s b ts a"),
         },
         "IUD",
@@ -109,7 +135,9 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
     "removed aggregates": (
         {
             **_AGGREGATION,
-            **_functions(i="sum", l="max", s="first_value", ts="first_non_null_value", a="collect", d="sum"),
+            **_functions(
+                i="sum", l="max", s="first_value", ts="first_non_null_value", a="collect", d="sum"
+            ),
             "aggregation.remove-record-on-delete": "true",
         },
         "ID",
@@ -127,8 +155,17 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
             "fields.g.sequence-group": "i,l,s,a,d,f",
             "fields.h.sequence-group": "t,m,ts,c,b",
             **_functions(
-                i="sum", l="last_non_null_value", s="listagg", a="collect", d="sum", f="last_value",
-                t="first_value", m="merge_map", ts="first_non_null_value", c="max", b="bool_and",
+                i="sum",
+                l="last_non_null_value",
+                s="listagg",
+                a="collect",
+                d="sum",
+                f="last_value",
+                t="first_value",
+                m="merge_map",
+                ts="first_non_null_value",
+                c="max",
+                b="bool_and",
             ),
         },
         "I",
@@ -162,7 +199,7 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
         },
         "ID",
     ),
-}  # fmt: skip
+}
 """Options of tables by subject, with the kinds of rows that such tables accept."""
 
 
@@ -181,14 +218,19 @@ WIDE = Context(prec=200)
 """A context for decimals without rounding."""
 
 
-def model(options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]) -> list[Stored]:
+def model(
+    options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]
+) -> list[Stored]:
     """One row per `k`, sorted. `columns` maps the columns' names to their types. Raises `Refused`."""
     order = [name for name in options.get("sequence.field", "").split(",") if name]
     descending = options.get("sequence.field.sort-order") == "descending"
 
     def place(row: Stored) -> list[Any]:
         values = [row[2][name] for name in order]
-        return [*((v is not None, -v if descending and v is not None else v or 0) for v in values), row[0]]
+        return [
+            *((v is not None, -v if descending and v is not None else v or 0) for v in values),
+            row[0],
+        ]
 
     made = []
     for key in sorted({row[2]["k"] for row in rows}):
@@ -208,7 +250,9 @@ def model(options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, 
     return made
 
 
-def _aggregated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]) -> Stored:
+def _aggregated(
+    options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]
+) -> Stored:
     folds = {name: _Fold(options, name, columns[name], "last_non_null_value") for name in columns}
     for name in filter(None, options.get("sequence.field", "").split(",")):
         folds[name].function = "last_value"
@@ -233,7 +277,11 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
             ordering = key.split(".")[1].split(",")
             groups |= dict.fromkeys([*value.split(","), *ordering], tuple(ordering))
     ordering_columns = {name for ordering in groups.values() for name in ordering}
-    folds = {name: _Fold(options, name, columns[name], None) for name in columns if name not in ordering_columns}
+    folds = {
+        name: _Fold(options, name, columns[name], None)
+        for name in columns
+        if name not in ordering_columns
+    }
     folds["k"].function = "key"
     removing = options.get("partial-update.remove-record-on-sequence-group", "").split(",")
     held: Row = dict.fromkeys(columns)
@@ -277,12 +325,16 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
             elif ordering in newer and plain:
                 held[name] = None if retracts else row[name]
             elif ordering in there and not plain:
-                change = fold.retract if retracts else fold.add if ordering in newer else fold.add_older
+                change = (
+                    fold.retract if retracts else fold.add if ordering in newer else fold.add_older
+                )
                 held[name] = change(held[name], row[name])
     return sequence, 3 if deleted or not inserted else 0, held
 
 
-def fold_steps(options: Mapping[str, str], name: str, type_: str, steps: list[tuple[str, Any]]) -> Any:
+def fold_steps(
+    options: Mapping[str, str], name: str, type_: str, steps: list[tuple[str, Any]]
+) -> Any:
     """The value of a column after these steps. Each step sets, adds, adds as older, or retracts one value.
     Raises `Refused`."""
     fold, held = _Fold(options, name, type_, None), None
@@ -302,7 +354,9 @@ def fold_steps(options: Mapping[str, str], name: str, type_: str, steps: list[tu
 class _Fold:
     """Models all field aggregators of Java. `function` says which one applies."""
 
-    def __init__(self, options: Mapping[str, str], name: str, type_: str, default: str | None) -> None:
+    def __init__(
+        self, options: Mapping[str, str], name: str, type_: str, default: str | None
+    ) -> None:
         default = options.get("fields.default-aggregate-function", default)
         self.function = options.get(f"fields.{name}.aggregate-function", default)
         self.name, self.type = name, type_
@@ -333,7 +387,9 @@ class _Fold:
             case "sum":
                 return self.fit(WIDE.add(held, new) if isinstance(held, Decimal) else held + new)
             case "product":
-                return self.fit(WIDE.multiply(held, new) if isinstance(held, Decimal) else held * new)
+                return self.fit(
+                    WIDE.multiply(held, new) if isinstance(held, Decimal) else held * new
+                )
             case "max" | "bool_or":
                 return max(held, new)
             case "min" | "bool_and":
@@ -342,7 +398,11 @@ class _Fold:
                 if not held or not new:
                     return held or new
                 tokens = dict.fromkeys(held.split(self.delimiter))
-                fresh = [one for one in dict.fromkeys(new.split(self.delimiter)) if one and one not in tokens]
+                fresh = [
+                    one
+                    for one in dict.fromkeys(new.split(self.delimiter))
+                    if one and one not in tokens
+                ]
                 return self.delimiter.join([held, *(fresh if self.distinct else [new])])
             case "collect":
                 return held + new
@@ -365,8 +425,16 @@ class _Fold:
             case "last_non_null_value":
                 return held if new is None else None
             case "sum":
-                minus = WIDE.minus(new) if isinstance(new, Decimal) else new if new is None else -new
-                return held if new is None else self.fit(minus) if held is None else self.add(held, minus)
+                minus = (
+                    WIDE.minus(new) if isinstance(new, Decimal) else new if new is None else -new
+                )
+                return (
+                    held
+                    if new is None
+                    else self.fit(minus)
+                    if held is None
+                    else self.add(held, minus)
+                )
             case "product":
                 return held if held is None or new is None else self.divide(held, new)
             case "collect" if held is not None:

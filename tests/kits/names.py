@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from paimon_stream.format.entries import EMPTY_STATS, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import (
+    EMPTY_STATS,
+    FileKind,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
@@ -51,8 +57,18 @@ class Disk:
 
     def __post_init__(self) -> None:
         self.root = self.folder / "db" / "t"
-        self.bench = Bench(options=self.options, partitioned=self.partitioned, storage=LocalStorage(str(self.root)))
-        for path in ("canary", "db/canary", "db/x", "x", "outside/canary", "outside/x", "outside/bucket-0/canary"):
+        self.bench = Bench(
+            options=self.options, partitioned=self.partitioned, storage=LocalStorage(str(self.root))
+        )
+        for path in (
+            "canary",
+            "db/canary",
+            "db/x",
+            "x",
+            "outside/canary",
+            "outside/x",
+            "outside/bucket-0/canary",
+        ):
             self.write(self.folder / path)
 
     def write(self, path: Path) -> None:
@@ -70,7 +86,9 @@ class Disk:
     def inside(self) -> set[str]:
         """Every file inside the table, without a look through links."""
         return {
-            str(Path(folder, name).relative_to(self.root)) for folder, _, names in os.walk(self.root) for name in names
+            str(Path(folder, name).relative_to(self.root))
+            for folder, _, names in os.walk(self.root)
+            for name in names
         }
 
     def link(self, name: str, target: str = "outside") -> None:

@@ -23,19 +23,39 @@ TYPES: Mapping[str, tuple[list[str], Callable[[Random], Any]]] = {
     "BIGINT": (_NUMBERS, lambda r: r.choice([0, 1, 2, 7, -(2**63), 2**63 - 1])),
     "FLOAT": (_NUMBERS, lambda r: r.choice([0.5, 0.1, -3.25, 0.0, -0.0])),
     "DOUBLE": (_NUMBERS, lambda r: r.choice([0.1, 0.2, 0.3, 1e16, -1e16, 0.0, -0.0])),
-    "DECIMAL(4, 1)": (_NUMBERS, lambda r: Decimal(r.choice(["1.5", "-2.0", "999.9", "-999.9", "0.1"]))),
-    "DECIMAL(18, 3)": (_NUMBERS, lambda r: Decimal(r.choice(["1.500", "-2.000", "999999999999999.999"]))),
-    "DECIMAL(20, 2)": (_NUMBERS, lambda r: Decimal(r.choice(["1.50", "-3.00", "999999999999999999.99"]))),
+    "DECIMAL(4, 1)": (
+        _NUMBERS,
+        lambda r: Decimal(r.choice(["1.5", "-2.0", "999.9", "-999.9", "0.1"])),
+    ),
+    "DECIMAL(18, 3)": (
+        _NUMBERS,
+        lambda r: Decimal(r.choice(["1.500", "-2.000", "999999999999999.999"])),
+    ),
+    "DECIMAL(20, 2)": (
+        _NUMBERS,
+        lambda r: Decimal(r.choice(["1.50", "-3.00", "999999999999999999.99"])),
+    ),
     "DECIMAL(38, 0)": (_NUMBERS, lambda r: Decimal(r.choice([1, -7, 10**38 - 1, 10**37]))),
-    "STRING": ([*_ORDERED, "listagg"], lambda r: r.choice(["", "a", "b", "ä", "zz", "b,a,b", ",ä,,a"])),
+    "STRING": (
+        [*_ORDERED, "listagg"],
+        lambda r: r.choice(["", "a", "b", "ä", "zz", "b,a,b", ",ä,,a"]),
+    ),
     "BOOLEAN": (["bool_and", "bool_or"], lambda r: r.random() < 0.5),
     "DATE": (_ORDERED, lambda r: dt.date(1969, 12, 30) + dt.timedelta(r.randint(0, 4))),
-    "TIMESTAMP(6)": (_ORDERED, lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5))),
+    "TIMESTAMP(6)": (
+        _ORDERED,
+        lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5)),
+    ),
     "BYTES": ([*_ORDERED], lambda r: r.choice([b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00"])),
-    "ARRAY<INT>": (["collect"], lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 4))]),
+    "ARRAY<INT>": (
+        ["collect"],
+        lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 4))],
+    ),
     "ARRAY<ROW<x INT, y STRING>>": (
         ["collect"],
-        lambda r: [{"x": r.choice([1, 2, None]), "y": r.choice("ab")} for _ in range(r.randint(0, 3))],
+        lambda r: [
+            {"x": r.choice([1, 2, None]), "y": r.choice("ab")} for _ in range(r.randint(0, 3))
+        ],
     ),
     "MAP<STRING, INT>": (
         ["merge_map"],
@@ -44,7 +64,16 @@ TYPES: Mapping[str, tuple[list[str], Callable[[Random], Any]]] = {
 }
 """Types with their own functions, and a function that makes a random value."""
 
-_ORDERING = ["INT", "BIGINT", "STRING", "DATE", "TIMESTAMP(6)", "DECIMAL(4, 1)", "TINYINT", "DOUBLE"]
+_ORDERING = [
+    "INT",
+    "BIGINT",
+    "STRING",
+    "DATE",
+    "TIMESTAMP(6)",
+    "DECIMAL(4, 1)",
+    "TINYINT",
+    "DOUBLE",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +89,9 @@ class Definition:
     @property
     def unordered(self) -> set[str]:
         options = self.options
-        return {name for name, _ in self.columns if options.get(f"fields.{name}.distinct") == "true"}
+        return {
+            name for name, _ in self.columns if options.get(f"fields.{name}.distinct") == "true"
+        }
 
 
 def definition(random: Random) -> Definition:
@@ -81,10 +112,12 @@ def definition(random: Random) -> Definition:
     if random.random() < 0.3:
         options["file.format"] = random.choice(["orc", "avro"])
     for key, share in (
-        ("data-file.thin-mode", 0.2), ("ignore-delete", 0.15), ("ignore-update-before", 0.15),
+        ("data-file.thin-mode", 0.2),
+        ("ignore-delete", 0.15),
+        ("ignore-update-before", 0.15),
         ("aggregation.remove-record-on-delete" if engine == "aggregation" else "", 0.25),
         ("partial-update.remove-record-on-delete" if engine == "partial-update" else "", 0.15),
-    ):  # fmt: skip
+    ):
         if key and random.random() < share:
             options[key] = "true"
     if engine != "first-row" and random.random() < 0.15:
@@ -102,7 +135,9 @@ def definition(random: Random) -> Definition:
     return Definition(columns=columns, keys=keys, partition=partition, options=options)
 
 
-def _add_groups(random: Random, options: dict[str, str], ordering: list[str], values: list[str]) -> list[str]:
+def _add_groups(
+    random: Random, options: dict[str, str], ordering: list[str], values: list[str]
+) -> list[str]:
     """Adds sequence groups. Returns the columns that order none."""
     left, members, heads = list(ordering), list(values), []
     while left and random.random() < 0.8:
@@ -118,9 +153,16 @@ def _add_groups(random: Random, options: dict[str, str], ordering: list[str], va
     return left
 
 
-def _add_functions(random: Random, options: dict[str, str], types: Mapping[str, str], values: list[str]) -> None:
+def _add_functions(
+    random: Random, options: dict[str, str], types: Mapping[str, str], values: list[str]
+) -> None:
     engine = options["merge-engine"]
-    grouped = {one for key, of in options.items() if key.endswith("sequence-group") for one in of.split(",")}
+    grouped = {
+        one
+        for key, of in options.items()
+        if key.endswith("sequence-group")
+        for one in of.split(",")
+    }
     if engine == "aggregation" and random.random() < 0.2:
         options["fields.default-aggregate-function"] = random.choice([*_ANY, *_ANY, "sum"])
     for name in values:
@@ -133,7 +175,10 @@ def _add_functions(random: Random, options: dict[str, str], types: Mapping[str, 
             options[f"{own}aggregate-function"] = random.choice(["last_non_null_value", "max"])
         if random.random() < 0.25:
             options[f"{own}ignore-retract"] = "true"
-        if options.get(f"{own}aggregate-function") in ("listagg", "collect") and random.random() < 0.4:
+        if (
+            options.get(f"{own}aggregate-function") in ("listagg", "collect")
+            and random.random() < 0.4
+        ):
             options[f"{own}distinct"] = "true"
         if options.get(f"{own}aggregate-function") == "listagg" and random.random() < 0.3:
             options[f"{own}list-agg-delimiter"] = random.choice(["|", "b", ", "])
@@ -169,7 +214,9 @@ def looking_up(random: Random, ways: list[dict[str, str]]) -> Definition:
     if "changelog-producer" in options and random.random() < 0.4 and not sums:
         options["changelog-producer.row-deduplicate"] = "true"
         if random.random() < 0.5:
-            ignored = random.sample([name for name, _ in made.columns], random.randint(1, len(made.columns)))
+            ignored = random.sample(
+                [name for name, _ in made.columns], random.randint(1, len(made.columns))
+            )
             options["changelog-producer.row-deduplicate-ignore-fields"] = ",".join(ignored)
     return made
 
@@ -178,7 +225,9 @@ def batches(random: Random, table: Definition) -> list[list[Change]]:
     """Some batches of random changes. With a descending sequence field, each key occurs once in a batch,
     because Java sorts the rows of a batch ascending."""
     once = table.options.get("sequence.field.sort-order") == "descending"
-    kinds = random.choice([["+I"], ["+I", "+I", "+U"], ["+I", "+I", "+U", "-U", "-D"], ["+I", "+I", "-D"]])
+    kinds = random.choice(
+        [["+I"], ["+I", "+I", "+U"], ["+I", "+I", "+U", "-U", "-D"], ["+I", "+I", "-D"]]
+    )
     nulls = random.choice([0.1, 0.3, 0.6])
     made = []
     for _ in range(random.randint(1, 4)):

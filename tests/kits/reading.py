@@ -65,7 +65,9 @@ def wire(type_: DataType, value: Any) -> Any:
     return value
 
 
-def assert_rows(table: pa.Table, fields: Sequence[DataField], expected: Iterable[Sequence[Any]]) -> None:
+def assert_rows(
+    table: pa.Table, fields: Sequence[DataField], expected: Iterable[Sequence[Any]]
+) -> None:
     """Checks that the table has exactly the expected rows, in any order."""
     got = Counter(json.dumps(row, ensure_ascii=False) for row in wire_rows(table, fields))
     want = Counter(json.dumps(list(row), ensure_ascii=False) for row in expected)
@@ -107,7 +109,9 @@ def arrow_value(type_: DataType, value: Any) -> Any:
             return [arrow_value(type_.element, one) for one in value]
         case TypeRoot.MAP, dict():
             assert type_.key is not None and type_.element is not None
-            return [(arrow_value(type_.key, k), arrow_value(type_.element, v)) for k, v in value.items()]
+            return [
+                (arrow_value(type_.key, k), arrow_value(type_.element, v)) for k, v in value.items()
+            ]
         case TypeRoot.ROW, dict():
             return {one.name: arrow_value(one.type, value[one.name]) for one in type_.fields}
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ, str():

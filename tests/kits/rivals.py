@@ -113,7 +113,9 @@ class Rivals:
     def _check(self, one: Done, tags: dict[str, Snapshot], ids: list[int]) -> None:
         """What a report says holds at the end, as far as the other command did not change it again."""
         if one.error is not None:
-            assert isinstance(one.error, (*REFUSED, *(OF_WRITERS if one.name in WRITERS else ()))), one
+            assert isinstance(
+                one.error, (*REFUSED, *(OF_WRITERS if one.name in WRITERS else ()))
+            ), one
             return
         rolled = [d.result.snapshot for d in self.done if isinstance(d.result, RollbackReport)]
         if isinstance(one.result, RollbackReport):
@@ -131,7 +133,9 @@ class Rivals:
     def _check_stream(self, streamed: Streamed) -> None:
         """Each batch is in the table once. A rollback may take batches, but a stream that goes on says so."""
         rolls = any(one.name.startswith("rollback") for one in self.done)
-        unexpected = [e for e in streamed.errors if not isinstance(e, (CommitContended, CommitUnknown))]
+        unexpected = [
+            e for e in streamed.errors if not isinstance(e, (CommitContended, CommitUnknown))
+        ]
         assert rolls or not unexpected, streamed
         assert all(isinstance(one, (*LOSSES, DeletedFiles)) for one in unexpected), streamed
         assert streamed.finished, streamed
@@ -139,7 +143,10 @@ class Rivals:
         there = Counter(int(one.removeprefix(f"{STREAM}-").split("-")[0]) for one in names)
         assert set(there.values()) <= {1}, names
         gaps = [batch for batch in range(max(there, default=0)) if batch not in there]
-        assert not gaps or any(isinstance(one, LOSSES) for one in streamed.errors), (names, streamed)
+        assert not gaps or any(isinstance(one, LOSSES) for one in streamed.errors), (
+            names,
+            streamed,
+        )
         assert rolls or sorted(there) == list(range(BATCHES)), (names, streamed)
 
     def lives_on(self) -> None:
@@ -149,15 +156,21 @@ class Rivals:
         self.case.expire()
         ids = self.case.bench.snapshots.ids()
         assert [one for one in ids if self.case.broken(self.case.bench.snapshots.get(one))] == []
-        assert [n for n, one in read_tags(self.case.bench.storage).items() if self.case.broken(one)] == []
+        assert [
+            n for n, one in read_tags(self.case.bench.storage).items() if self.case.broken(one)
+        ] == []
 
 
 def _rollback(target: int | str) -> Callable[[Case, Storage], object]:
-    return lambda case, storage: rollback_to(case.bench.on(storage), target, runtime=case.bench.runtime)
+    return lambda case, storage: rollback_to(
+        case.bench.on(storage), target, runtime=case.bench.runtime
+    )
 
 
 def _expire(case: Case, storage: Storage) -> object:
-    return expire_snapshots(case.bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=case.bench.runtime)
+    return expire_snapshots(
+        case.bench.on(storage), 2, 2, dt.timedelta(0), 100, runtime=case.bench.runtime
+    )
 
 
 def _drop(case: Case, storage: Storage) -> object:
@@ -173,7 +186,9 @@ def _append(case: Case, storage: Storage) -> object:
 
 
 def _orphans(case: Case, storage: Storage) -> object:
-    return remove_orphan_files(case.bench.on(storage), dt.timedelta(days=1), False, runtime=case.bench.runtime)
+    return remove_orphan_files(
+        case.bench.on(storage), dt.timedelta(days=1), False, runtime=case.bench.runtime
+    )
 
 
 def _abort(case: Case, storage: Storage) -> object:
@@ -197,7 +212,9 @@ def _stream(case: Case, storage: Storage) -> Streamed:
             streamed.finished = True
         except PaimonStreamError as error:
             streamed.errors.append(error)
-            stream.options = {"paimon-stream.on-table-change": "continue"} if isinstance(error, LOSSES) else {}
+            stream.options = (
+                {"paimon-stream.on-table-change": "continue"} if isinstance(error, LOSSES) else {}
+            )
     return streamed
 
 
@@ -206,8 +223,12 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "rollback to 5": _rollback(5),
     "rollback to the tag": _rollback("kept"),
     "expire": _expire,
-    "untag": lambda case, storage: delete_tag(case.bench.on(storage), "kept", runtime=case.bench.runtime),
-    "tag": lambda case, storage: create_tag(case.bench.on(storage), "new", 6, runtime=case.bench.runtime),
+    "untag": lambda case, storage: delete_tag(
+        case.bench.on(storage), "kept", runtime=case.bench.runtime
+    ),
+    "tag": lambda case, storage: create_tag(
+        case.bench.on(storage), "new", 6, runtime=case.bench.runtime
+    ),
     "orphans": _orphans,
     "abort": _abort,
     "drop": _drop,
@@ -248,5 +269,9 @@ class Replacing:
     def _below(self, snapshot_id: int) -> list[str]:
         """The metadata of the table as it was before the snapshot."""
         storage = self.bench.storage
-        paths = [stat.path for folder in ("schema", "manifest") for stat in storage.list_files(folder)]
-        return paths + [f"snapshot/snapshot-{one}" for one in self.bench.snapshots.ids() if one < snapshot_id]
+        paths = [
+            stat.path for folder in ("schema", "manifest") for stat in storage.list_files(folder)
+        ]
+        return paths + [
+            f"snapshot/snapshot-{one}" for one in self.bench.snapshots.ids() if one < snapshot_id
+        ]

@@ -16,7 +16,9 @@ MICRO = 1_000
 DAY = 86_400_000
 # The range of Python's datetime, because the oracle gets datetimes.
 FIRST_MICRO = int((dt.datetime(1, 1, 1) - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1))
-LAST_MICRO = int((dt.datetime(9999, 12, 31) - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1))
+LAST_MICRO = int(
+    (dt.datetime(9999, 12, 31) - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1)
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text("ab", max_size=9)
 
 
@@ -33,7 +35,11 @@ def scalar_types() -> st.SearchStrategy[DataType]:
         made(TypeRoot.VARBINARY, 2**31 - 1),
         made(TypeRoot.VARCHAR, 50),
         made(TypeRoot.TIME, 3),
-        *(made(root, p) for root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ) for p in (0, 3, 6)),
+        *(
+            made(root, p)
+            for root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+            for p in (0, 3, 6)
+        ),
     ]
     return st.sampled_from([made(root) for root in plain] + others) | decimals
 
@@ -45,7 +51,9 @@ def nested(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
 
     return (
         types.map(lambda element: DataType(root=TypeRoot.ARRAY, element=element))
-        | st.builds(lambda k, v: DataType(root=TypeRoot.MAP, key=k, element=v), scalar_types(), types)
+        | st.builds(
+            lambda k, v: DataType(root=TypeRoot.MAP, key=k, element=v), scalar_types(), types
+        )
         | st.lists(types, min_size=1, max_size=3).map(row)
     )
 
@@ -72,7 +80,9 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
             return st.integers(0, DAY - 1)
         case TypeRoot.DECIMAL:
             most = 10**type_.precision - 1
-            small = st.integers(0, type_.precision).flatmap(lambda p: st.integers(-(10**p) + 1, 10**p - 1))
+            small = st.integers(0, type_.precision).flatmap(
+                lambda p: st.integers(-(10**p) + 1, 10**p - 1)
+            )
             return (small | st.sampled_from([most, -most, 0, -1])).map(
                 lambda unscaled: Decimal(f"{unscaled}E-{type_.scale}")
             )
@@ -82,7 +92,9 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
             return st.binary(max_size=40)
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             step = 10 ** (6 - type_.precision)
-            micros = st.integers(FIRST_MICRO // step + 1, LAST_MICRO // step).map(lambda n: n * step)
+            micros = st.integers(FIRST_MICRO // step + 1, LAST_MICRO // step).map(
+                lambda n: n * step
+            )
             return micros.map(lambda n: n * MICRO)
         case TypeRoot.ARRAY:
             assert type_.element is not None
@@ -102,7 +114,9 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
 def rows(types: st.SearchStrategy[DataType], max_columns: int = 5) -> st.SearchStrategy[Any]:
     """Types, and some rows with these types."""
     return st.lists(types, min_size=1, max_size=max_columns).flatmap(
-        lambda some: st.tuples(st.just(tuple(some)), st.lists(st.tuples(*map(values, some)), min_size=1, max_size=40))
+        lambda some: st.tuples(
+            st.just(tuple(some)), st.lists(st.tuples(*map(values, some)), min_size=1, max_size=40)
+        )
     )
 
 

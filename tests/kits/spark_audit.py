@@ -53,7 +53,10 @@ def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryE
 
 
 def assert_reports(
-    error: StreamingQueryException, kind: type[errors.PaimonStreamError], *parts: object, caused_by: str | None = None
+    error: StreamingQueryException,
+    kind: type[errors.PaimonStreamError],
+    *parts: object,
+    caused_by: str | None = None,
 ) -> None:
     """Checks that the error names our error class and contains these parts, and that no other error than
     `caused_by` is chained to it."""

@@ -26,7 +26,9 @@ from tests.kits.tables import write_rows
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.gateway import Gateway
 
-READERS = Path(os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python"))
+READERS = Path(
+    os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python")
+)
 QUICK = {
     "paimon-stream.store.timeout": "1 s",
     "paimon-stream.store.max-retries": "2",
@@ -58,14 +60,20 @@ class RowStream:
             columns = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
             PaimonTable.create(self.location, columns, storage_options=options, **self.table)
         self.direct = PaimonTable.load(self.location, storage_options=options)
-        made = settings_of(store_location(self.location), {**self.server.options(self.proxy), **self.store})
+        made = settings_of(
+            store_location(self.location), {**self.server.options(self.proxy), **self.store}
+        )
         self.storage = ObjectStorage(made, runtime=self.runtime)
 
     def start(self) -> StreamWriter:
         """Begins a new run."""
         self.runs += 1
-        identity = WriterIdentity(user=self.user, query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}")
-        self.writer = StreamWriter(storage=self.storage, identity=identity, options={}, runtime=self.runtime)
+        identity = WriterIdentity(
+            user=self.user, query_id="q", run_id=f"r{self.runs}", token=f"t{self.runs}"
+        )
+        self.writer = StreamWriter(
+            storage=self.storage, identity=identity, options={}, runtime=self.runtime
+        )
         return self.writer
 
     def batch(self, restarts: int = 6) -> None:
@@ -93,7 +101,9 @@ class RowStream:
             messages = verdict.entry.messages
         else:
             table = replace(writer.table, storage=self.storage)
-            rows = [{"id": n, "name": f"n{n}"} for n in (2 * self.next_batch, 2 * self.next_batch + 1)]
+            rows = [
+                {"id": n, "name": f"n{n}"} for n in (2 * self.next_batch, 2 * self.next_batch + 1)
+            ]
             messages = write_rows(table, rows)
         writer.commit(batch, verdict, messages)
 
@@ -120,7 +130,9 @@ def check_silent(error: BaseException | None) -> None:
     """No secret, no address and no word of the server is in an error, or in what hangs on it."""
     while error is not None:
         shown = repr((error, error.args, vars(error), traceback.format_exception(error)))
-        assert not any(text in shown for text in (*SECRETS, "http://", "planned fault", "<Error")), shown
+        assert not any(
+            text in shown for text in (*SECRETS, "http://", "planned fault", "<Error")
+        ), shown
         error = error.__cause__ or error.__context__
 
 
@@ -133,7 +145,10 @@ class OtherReader:
         given = {name: value for name, value in server.options().items() if name.startswith("s3.")}
         options = {"warehouse": "s3://bucket/wh", "s3.region": "us-east-1", **given}
         self._child = subprocess.Popen(
-            [READERS, "-c", _READER, json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [READERS, "-c", _READER, json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def ids(self, location: str) -> list[int]:

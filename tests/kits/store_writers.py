@@ -69,7 +69,9 @@ def _enter(barrier: Any) -> None:
     _BARRIER = barrier
 
 
-def append(location: str, options: dict[str, str], first: int, writers: int, commits: int) -> Written:
+def append(
+    location: str, options: dict[str, str], first: int, writers: int, commits: int
+) -> Written:
     """Appends rows, one in each commit, with several writers at once."""
     written = Written()
     PaimonTable.load(location, storage_options=options).latest_snapshot()
@@ -82,7 +84,10 @@ def append(location: str, options: dict[str, str], first: int, writers: int, com
             for left in reversed(range(20)):
                 try:
                     report = table.append(pa.table({"id": [row], "name": [f"n{row}"]}))
-                except (CommitUnknown, Unavailable) as unknown:  # not acknowledged: it may be there or not
+                except (
+                    CommitUnknown,
+                    Unavailable,
+                ) as unknown:  # not acknowledged: it may be there or not
                     written.errors.append(repr(unknown))
                 except CommitContended:  # nothing was published
                     written.contended += 1
@@ -102,7 +107,9 @@ def append(location: str, options: dict[str, str], first: int, writers: int, com
     return written
 
 
-def drive(location: str, options: dict[str, str], driver: int, next_batch: int, batches: int) -> Any:
+def drive(
+    location: str, options: dict[str, str], driver: int, next_batch: int, batches: int
+) -> Any:
     """Runs a stream from a batch on, until another driver of the same checkpoint is noticed. The batch that
     the driver would run next, and the error that ended it."""
     stream = RowStream(Known("s3", options), None, store={}, location=location)  # type: ignore[arg-type]

@@ -76,7 +76,12 @@ class StoreServer:
         return opened(self.settings(proxy, **how))
 
     def settings(
-        self, proxy: FaultProxy | None = None, *, millis: int = 5000, max_retries: int = 3, **changed: Any
+        self,
+        proxy: FaultProxy | None = None,
+        *,
+        millis: int = 5000,
+        max_retries: int = 3,
+        **changed: Any,
     ) -> StoreSettings:
         """Settings of a new root. Servers on loopback answer at once, so few seconds are enough."""
         prefix = f"wh/db.db/t{os.getpid()}-{next(_ROOTS)}"
@@ -99,11 +104,18 @@ class StoreServer:
     def _config(self, url: str, proxy: FaultProxy | None) -> dict[str, str]:
         match self.kind:
             case "s3":
-                keys = {"access_key_id": self.server.access_key, "secret_access_key": self.server.secret_key}
+                keys = {
+                    "access_key_id": self.server.access_key,
+                    "secret_access_key": self.server.secret_key,
+                }
                 return {"endpoint": url, "region": "us-east-1", **keys}
             case "azure":
                 account = self.server.account
-                return {"account_name": account, "account_key": self.server.key, "endpoint": f"{url}/{account}"}
+                return {
+                    "account_name": account,
+                    "account_key": self.server.key,
+                    "endpoint": f"{url}/{account}",
+                }
         gcs = proxy if isinstance(proxy, GcsProxy) else self.server
         return {"service_account_key": gcs.service_account_key}
 

@@ -31,7 +31,9 @@ KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 def postponed(path: Path | str, **options: str) -> PaimonTable:
     """A new table whose rows wait."""
     given = {"bucket": "-2", **{key.replace("__", "."): value for key, value in options.items()}}
-    made = PaimonTable.create(str(path), COLUMNS, partition_keys=["dt"], primary_keys=["dt", "id"], options=given)
+    made = PaimonTable.create(
+        str(path), COLUMNS, partition_keys=["dt"], primary_keys=["dt", "id"], options=given
+    )
     assert made is not None
     return made
 
@@ -48,7 +50,13 @@ def write(
     """Writes and commits the rows as a stream does."""
     table, runtime = load_table(LocalStorage(str(path))), runtime or system()
     codes = pa.array(np.array([KINDS[one] for one in kinds or ["+I"] * len(rows)], np.int8))
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, user=user, runtime=runtime)
+    spec = WriteSpec(
+        storage=table.storage,
+        schema=table.schema,
+        options=table.options,
+        user=user,
+        runtime=runtime,
+    )
     batch = batch_of(table.schema, rows).append_column(KIND, codes)
     messages = write_keyed_task(spec, [batch], first_sequence=0).messages
     TableCommit(table, user, runtime=runtime).commit(identifier, messages)
@@ -66,7 +74,10 @@ def files(path: Path | str) -> list[ManifestEntry]:
 
 def waiting(path: Path | str) -> list[ManifestEntry]:
     """The files of bucket -2, in the order in which a compaction takes them."""
-    return sorted((one for one in files(path) if one.bucket == -2), key=lambda one: one.file.creation_time or 0)
+    return sorted(
+        (one for one in files(path) if one.bucket == -2),
+        key=lambda one: one.file.creation_time or 0,
+    )
 
 
 def found(path: Path | str) -> list[tuple[Any, ...]]:

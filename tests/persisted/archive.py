@@ -30,7 +30,11 @@ def releases() -> list[Path]:
 def own_files(storage: Storage) -> dict[str, bytes]:
     """The files that we keep beside a table, by path."""
     folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
-    return {stat.path: storage.read(stat.path) for folder in folders for stat in storage.list_files(folder)}
+    return {
+        stat.path: storage.read(stat.path)
+        for folder in folders
+        for stat in storage.list_files(folder)
+    }
 
 
 def stored_own_files(release: Path) -> dict[str, bytes]:
@@ -76,7 +80,9 @@ class Killed:
 
 def all_killed() -> list[Killed]:
     """The archives of all releases."""
-    return [Killed(path) for release in releases() for path in sorted(release.glob("spark-*/*.tar.xz"))]
+    return [
+        Killed(path) for release in releases() for path in sorted(release.glob("spark-*/*.tar.xz"))
+    ]
 
 
 def pack(kills: Path, made_at: Path, target: Path) -> None:

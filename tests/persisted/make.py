@@ -66,7 +66,11 @@ class Copies:
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Python's own audit events."""
         name = str(arguments[0]) if arguments else ""
-        if event == "os.remove" and name.startswith(str(self.root)) and "/snapshot/.snapshot-" in name:
+        if (
+            event == "os.remove"
+            and name.startswith(str(self.root))
+            and "/snapshot/.snapshot-" in name
+        ):
             self.copy("linked")
 
     def copy(self, where: str) -> None:

@@ -40,7 +40,9 @@ class Stream:
         for number in range(FILES):
             path = root / "source" / f"{number:04d}.json"
             path.write_text("".join(json.dumps(row) + "\n" for row in source_rows(number)))
-            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads the oldest first
+            os.utime(
+                path, (1_700_000_000 + number, 1_700_000_000 + number)
+            )  # Spark reads the oldest first
 
     def batch(self, number: int) -> list[dict[str, Any]]:
         """The rows that the sink is given with that batch."""
@@ -63,7 +65,9 @@ def source_rows(number: int) -> list[dict[str, Any]]:
 
 def totals(files: int) -> list[dict[str, Any]]:
     """The sum of `n` for each id over the first files. A row that is written twice shows."""
-    return [{"id": i, "n": sum(10**number + i for number in range(files))} for i in range(ROWS_PER_FILE)]
+    return [
+        {"id": i, "n": sum(10**number + i for number in range(files))} for i in range(ROWS_PER_FILE)
+    ]
 
 
 def ordered(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -94,9 +94,13 @@ class Restart:
         return {path.name for path in (self.root / "table").rglob("data-*")}
 
 
-@pytest.mark.parametrize("later", [timedelta(minutes=1), timedelta(days=30)], ids=["soon", "a month later"])
+@pytest.mark.parametrize(
+    "later", [timedelta(minutes=1), timedelta(days=30)], ids=["soon", "a month later"]
+)
 @pytest.mark.parametrize("killed", all_killed(), ids=lambda killed: killed.name)
-def test_a_stream_that_a_release_was_killed_in_goes_on(killed: Killed, later: timedelta, tmp_path: Path) -> None:
+def test_a_stream_that_a_release_was_killed_in_goes_on(
+    killed: Killed, later: timedelta, tmp_path: Path
+) -> None:
     stream = STREAMS[killed.stream]
     kills = killed.unpack(tmp_path)
     assert len(kills) == 2 * len(BEFORE_JOURNAL | PREPARED | PUBLIC)
@@ -113,6 +117,10 @@ def test_a_stream_that_a_release_was_killed_in_goes_on(killed: Killed, later: ti
         table = PaimonTable.load(str(root / "table"))
         assert [snapshot.commit_identifier for snapshot in table.snapshots()] == list(range(FILES))
         assert ordered(table.to_arrow().to_pylist()) == stream.expected(FILES), root.name
-        assert prepared - restart.data_files() == set() or (where in PREPARED and not first.reused), where
-        if stream.mode == "append" and where != "written":  # what no journal names is left to orphans
+        assert prepared - restart.data_files() == set() or (
+            where in PREPARED and not first.reused
+        ), where
+        if (
+            stream.mode == "append" and where != "written"
+        ):  # what no journal names is left to orphans
             assert restart.data_files() == {Path(file.path).name for file in table.files()}, where

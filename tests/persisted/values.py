@@ -29,7 +29,9 @@ IDENTITY: Final = WriterIdentity(
     query_name="Bestellungen für Zürich",
     token="e1a3c5f7-0b2d-4c6e-8f9a-1b3d5f7a9c0e",
 )
-ODD: Final = WriterIdentity(user="a/b ü.%", query_id=None, run_id=None, token="2f4a6c8e-1b3d-4f5a-9c7e-0d2b4f6a8c1e")
+ODD: Final = WriterIdentity(
+    user="a/b ü.%", query_id=None, run_id=None, token="2f4a6c8e-1b3d-4f5a-9c7e-0d2b4f6a8c1e"
+)
 """A user whose name is no file name, of whom Spark said nothing."""
 
 
@@ -56,7 +58,9 @@ APPENDED: Final = CommitMessage(
     partition=serialize([parse_type("STRING")], ["d1"]),
     bucket=1,
     total_buckets=2,
-    new_files=(_file("data-11111111-2222-4333-8444-555555555555-0.parquet", file_source=FileSource.APPEND),),
+    new_files=(
+        _file("data-11111111-2222-4333-8444-555555555555-0.parquet", file_source=FileSource.APPEND),
+    ),
 )
 KEYED: Final = CommitMessage(
     partition=EMPTY,
@@ -106,15 +110,32 @@ SECOND_ATTEMPT: Final = replace(
     previous=PreviousBatch(batch_id=7, snapshot=BASE),
 )
 OVERWRITE: Final = replace(
-    FIRST, batch_id=9, messages=(), base=BASE, previous=PreviousBatch(batch_id=8, snapshot=BASE), overwrites=True
+    FIRST,
+    batch_id=9,
+    messages=(),
+    base=BASE,
+    previous=PreviousBatch(batch_id=8, snapshot=BASE),
+    overwrites=True,
 )
 UNKNOWN: Final = replace(
-    FIRST, batch_id=0, query_id=None, run_id=None, checkpoint=None, query_name=None, offsets_hash=None
+    FIRST,
+    batch_id=0,
+    query_id=None,
+    run_id=None,
+    checkpoint=None,
+    query_name=None,
+    offsets_hash=None,
 )
 
-ENTRIES: Final = {IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE), "first": (FIRST,), ODD.user: (UNKNOWN,)}
+ENTRIES: Final = {
+    IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE),
+    "first": (FIRST,),
+    ODD.user: (UNKNOWN,),
+}
 REGISTERED: Final = ((IDENTITY, FIRST.schema_digest, 3), (ODD, FIRST.schema_digest, None))
-SUMMARY: Final = BatchSummary(files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1)
+SUMMARY: Final = BatchSummary(
+    files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1
+)
 
 
 def persist(storage: Storage) -> None:

@@ -148,13 +148,22 @@ def _counts(*some: int | None) -> SimpleStats:
 def _dense(type_: Any) -> bytes:
     """256 MiB of values of an unknown field, each of one byte."""
     codec = compressor("zstd", 1)
-    fields = [{"name": "_OTHER", "type": {"type": "array", "items": type_}}, *MANIFEST_SCHEMA["fields"]]
+    fields = [
+        {"name": "_OTHER", "type": {"type": "array", "items": type_}},
+        *MANIFEST_SCHEMA["fields"],
+    ]
     many = MOST_PLAIN - 1000
     entry = ManifestEntry(
-        kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=data_file("data-a.parquet", 1)
+        kind=FileKind.ADD,
+        partition=b"",
+        bucket=0,
+        total_buckets=1,
+        file=data_file("data-a.parquet", 1),
     )
     block = AvroBlock(1, codec.compress(zigzag(many) + bytes(many + 1) + entries_bytes([entry])))
-    return encode_file(json.dumps({**MANIFEST_SCHEMA, "fields": fields}).encode(), codec.codec, [block] * 16)
+    return encode_file(
+        json.dumps({**MANIFEST_SCHEMA, "fields": fields}).encode(), codec.codec, [block] * 16
+    )
 
 
 def _ranges() -> bytes:
@@ -172,28 +181,40 @@ def _endless_number() -> bytes:
 
 
 _CHAIN: Final = {
-    "type": "record", "name": "Chain", "fields": [{"name": "next", "type": ["null", "Chain"]}],
-}  # fmt: skip
+    "type": "record",
+    "name": "Chain",
+    "fields": [{"name": "next", "type": ["null", "Chain"]}],
+}
 
 
 def _manifests() -> dict[str, Callable[[], bytes]]:
     many = zigzag(1 << 31) + b"\0"
     nothing = {"type": "record", "name": "Nothing", "fields": []}
     return {
-        "an array of two billion nulls": lambda: _with_unknown({"type": "array", "items": "null"}, many),
-        "an array of two billion empty records": lambda: _with_unknown({"type": "array", "items": nothing}, many),
+        "an array of two billion nulls": lambda: _with_unknown(
+            {"type": "array", "items": "null"}, many
+        ),
+        "an array of two billion empty records": lambda: _with_unknown(
+            {"type": "array", "items": nothing}, many
+        ),
         "an array of two billion values of no bytes": lambda: _with_unknown(
             {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, many
         ),
-        "records that nest without end": lambda: _with_unknown(_CHAIN, zigzag(1) * 3_000_000 + b"\0"),
+        "records that nest without end": lambda: _with_unknown(
+            _CHAIN, zigzag(1) * 3_000_000 + b"\0"
+        ),
         "twelve arrays": lambda: _with_unknown(_nested_arrays(12), b"\0"),
         "a thousand arrays": lambda: _with_unknown(_nested_arrays(900), b"\0"),
         "a billion records": lambda: _manifest(MANIFEST_SCHEMA, 1 << 30, bytes(100)),
-        "three million empty arrays": lambda: _with_unknown(_nested_arrays(2), zigzag(3_000_000) + bytes(3_000_001)),
+        "three million empty arrays": lambda: _with_unknown(
+            _nested_arrays(2), zigzag(3_000_000) + bytes(3_000_001)
+        ),
         "a number of sixteen million bytes": _endless_number,
         "256 MiB of flags": lambda: _dense("boolean"),
         "256 MiB of arrays": lambda: _dense({"type": "array", "items": "long"}),
-        "256 MiB of records": lambda: _dense({"type": "record", "name": "R", "fields": _columns("null", "boolean")}),
+        "256 MiB of records": lambda: _dense(
+            {"type": "record", "name": "R", "fields": _columns("null", "boolean")}
+        ),
         "256 MiB of records without values": lambda: _dense(
             {"type": "record", "name": "R", "fields": _columns(*["null"] * 15, "boolean")}
         ),
@@ -205,7 +226,10 @@ def _manifests() -> dict[str, Callable[[], bytes]]:
         "two gigabytes of deflate": lambda: _bomb("deflate"),
         "two gigabytes of bzip2": lambda: _bomb("bzip2"),
         "a gigabyte of snappy": lambda: _manifest(
-            MANIFEST_SCHEMA, 1000, b"\x80\x80\x80\x80\x04" + b"\xfe\x01\x00" * (1 << 24) + b"1234", "snappy"
+            MANIFEST_SCHEMA,
+            1000,
+            b"\x80\x80\x80\x80\x04" + b"\xfe\x01\x00" * (1 << 24) + b"1234",
+            "snappy",
         ),
         "a header of four billion bytes": lambda: b"Obj\x01" + zigzag(1) + zigzag(1 << 32) + b"a",
         "a schema nested deeply": lambda: encode_file(b"[" * DEEP, "null", []),
@@ -252,7 +276,9 @@ def _latest(make: Callable[[str], object], folder: str) -> None:
     assert found is not None and found.id == 1
 
 
-def _read(make: Callable[[str], object], ask: Callable[[str], object], folder: str, path: str) -> None:
+def _read(
+    make: Callable[[str], object], ask: Callable[[str], object], folder: str, path: str
+) -> None:
     os.makedirs(os.path.dirname(f"{folder}/{path}"), exist_ok=True)
     make(f"{folder}/{path}")
     ask(folder)
@@ -305,7 +331,9 @@ def _rows(records: int, plain: bytes, *types: Any) -> Case:
 
     def case(_: str) -> None:
         source = pa.BufferReader(_manifest(schema, records, plain))
-        for _chunk in read_avro(source, "/t/f.avro", [DataField(id=0, name="c0", type=parse_type("INT"))], 9):
+        for _chunk in read_avro(
+            source, "/t/f.avro", [DataField(id=0, name="c0", type=parse_type("INT"))], 9
+        ):
             pass
 
     return case
@@ -350,9 +378,17 @@ def _zlib_chunk(_: str) -> None:
 
 
 CASES: Final[dict[str, Case]] = {
-    **{f"snapshot: {k}": v for k, v in _texts(SNAPSHOT, "id", lambda d: decode_snapshot(d, "/t/f")).items()},
-    **{f"schema: {k}": v for k, v in _texts(SCHEMA, "fields", lambda d: decode_schema(d, "/t/f")).items()},
-    **{f"manifest: {k}": partial(_of_manifest, v, decode_manifest) for k, v in _manifests().items()},
+    **{
+        f"snapshot: {k}": v
+        for k, v in _texts(SNAPSHOT, "id", lambda d: decode_snapshot(d, "/t/f")).items()
+    },
+    **{
+        f"schema: {k}": v
+        for k, v in _texts(SCHEMA, "fields", lambda d: decode_schema(d, "/t/f")).items()
+    },
+    **{
+        f"manifest: {k}": partial(_of_manifest, v, decode_manifest) for k, v in _manifests().items()
+    },
     "manifest list: an array of two billion nulls": partial(
         _of_manifest, _manifests()["an array of two billion nulls"], decode_manifest_list
     ),
@@ -372,33 +408,53 @@ CASES: Final[dict[str, Case]] = {
     "snapshot: a FIFO": _a_file(
         "snapshot/snapshot-1", os.mkfifo, lambda folder: SnapshotStore(LocalStorage(folder)).get(1)
     ),
-    "data file: a FIFO": _a_file("f.parquet", os.mkfifo, lambda folder: LocalStorage(folder).open_input("f.parquet")),
+    "data file: a FIFO": _a_file(
+        "f.parquet", os.mkfifo, lambda folder: LocalStorage(folder).open_input("f.parquet")
+    ),
     "consumer: deeply nested": _a_file("consumer/consumer-a", _content(b"[" * DEEP), _consumers),
-    "consumer: infinite": _a_file("consumer/consumer-a", _content(b'{"nextSnapshot": Infinity}'), _consumers),
+    "consumer: infinite": _a_file(
+        "consumer/consumer-a", _content(b'{"nextSnapshot": Infinity}'), _consumers
+    ),
     "consumer: sparse, 100 GB": _a_file("consumer/consumer-a", _sparse, _consumers),
     "journal: named ²": _a_file("_paimon_stream/u/²", _content(b""), _no_journal),
     "journal: infinite": _journal({"messageVersion": float("inf")}),
     "journal: deeply nested": partial(
-        _decoded, lambda data: decode_journal_entry(data, "/t/f"), encode_checksummed("journal", {"a": "?"})
+        _decoded,
+        lambda data: decode_journal_entry(data, "/t/f"),
+        encode_checksummed("journal", {"a": "?"}),
     ),
     "tag: kept for a huge time": partial(_no_date, f'{{{_MADE}, "tagTimeRetained": 1e999999999}}'),
     "tag: deeply nested": partial(_no_date, "[" * DEEP),
-    "tag: kept for a number of 5,000 digits": partial(_no_date, f'{{{_MADE}, "tagTimeRetained": {"9" * 5000}}}'),
+    "tag: kept for a number of 5,000 digits": partial(
+        _no_date, f'{{{_MADE}, "tagTimeRetained": {"9" * 5000}}}'
+    ),
     "checkpoint: metadata deeply nested": _a_file("metadata", _content(b"[" * DEEP), _checkpoint),
     "checkpoint: metadata a FIFO": _a_file("metadata", os.mkfifo, _checkpoint),
     "checkpoint: metadata sparse, 100 GB": _a_file("metadata", _sparse, _checkpoint),
     "checkpoint: offsets sparse, 100 GB": _a_file("offsets/0", _sparse, _checkpoint),
-    "checkpoint: offsets deeply nested": _a_file("offsets/0", _content(b"v1\n" + b"[" * DEEP), _checkpoint),
+    "checkpoint: offsets deeply nested": _a_file(
+        "offsets/0", _content(b"v1\n" + b"[" * DEEP), _checkpoint
+    ),
     "Avro rows: a billion records of no bytes": _rows(1 << 30, b"", "null"),
-    "Avro rows: two billion nulls": _rows(1, zigzag(1 << 31) + b"\0", {"type": "array", "items": "null"}),
+    "Avro rows: two billion nulls": _rows(
+        1, zigzag(1 << 31) + b"\0", {"type": "array", "items": "null"}
+    ),
     "Avro rows: records that nest without end": _rows(1, zigzag(1) * 3_000_000 + b"\0", _CHAIN),
-    "Avro rows: a fixed value of a terabyte": _rows(1, b"", {"type": "fixed", "name": "f", "size": 1 << 40}),
+    "Avro rows: a fixed value of a terabyte": _rows(
+        1, b"", {"type": "fixed", "name": "f", "size": 1 << 40}
+    ),
     "ORC: children that nest deeply": _below,
     "ORC: a chunk of two gigabytes": _zlib_chunk,
     "ORC: a footer of nothing": _orc(b"ORC" + bytes(300)),
-    "Parquet footer: a list of a billion": _thrift(b"\x19\xf1" + b"\xff\xff\xff\xff\x0f" + bytes(1000)),
-    "Parquet footer: a list of a billion flags": _thrift(b"\x29\xfc" + _varint(1 << 40) + bytes(100)),
+    "Parquet footer: a list of a billion": _thrift(
+        b"\x19\xf1" + b"\xff\xff\xff\xff\x0f" + bytes(1000)
+    ),
+    "Parquet footer: a list of a billion flags": _thrift(
+        b"\x29\xfc" + _varint(1 << 40) + bytes(100)
+    ),
     "Parquet footer: structs nested deeply": _thrift(b"\x1c" * DEEP),
-    "commit message: two billion files": lambda _: CommitMessage.deserialize_all(b"\x7f\xff\xff\xff" + bytes(99)),
+    "commit message: two billion files": lambda _: CommitMessage.deserialize_all(
+        b"\x7f\xff\xff\xff" + bytes(99)
+    ),
 }
 """By name; each gets an empty folder."""

@@ -98,7 +98,9 @@ def _orc_rows(data: bytes) -> None:
             pass
 
 
-_AVRO_FILES: Final = [path.read_bytes() for path in sorted(GOLDEN.glob("all_types_avro/db.db/t/**/*.avro"))]
+_AVRO_FILES: Final = [
+    path.read_bytes() for path in sorted(GOLDEN.glob("all_types_avro/db.db/t/**/*.avro"))
+]
 
 
 def _avro_rows(data: bytes) -> None:
@@ -118,10 +120,16 @@ _FILES: Final[dict[str, Decoder]] = {
     "footer of Parquet": Decoder(good=[_footer(_INT96)], decode=_thrift, raises=(FormatError,)),
     "Parquet with INT96": Decoder(good=[_INT96], decode=_parquet_rows, raises=_DATA_ERRORS),
     "footer of ORC": Decoder(
-        good=[_orc_file(one, packed) for one in (_COLUMNS, _FAR) for packed in ("uncompressed", "zlib", "zstd")],
+        good=[
+            _orc_file(one, packed)
+            for one in (_COLUMNS, _FAR)
+            for packed in ("uncompressed", "zlib", "zstd")
+        ],
         decode=_orc_footer,
     ),
-    "ORC beyond nanoseconds": Decoder(good=[_orc_file(_FAR, "uncompressed")], decode=_orc_rows, raises=_DATA_ERRORS),
+    "ORC beyond nanoseconds": Decoder(
+        good=[_orc_file(_FAR, "uncompressed")], decode=_orc_rows, raises=_DATA_ERRORS
+    ),
     "Avro rows": Decoder(good=list(map(plain, _AVRO_FILES)), decode=_avro_rows),
     "records of Avro rows": replace(
         of_records(lambda data, _: _avro_rows(data), _AVRO_FILES), raises=_DATA_ERRORS, naming=""
@@ -142,7 +150,9 @@ def _unpacked(data: bytes) -> None:
     pieces = [whole[i * 100 : i * 100 + 100] for i in range(len(whole) // 100 + 1)]
     chosen = [pieces[(byte & 127) % len(pieces)] for byte in data]
     ends = [bool(byte & 128) for byte in data]
-    batch = pa.record_batch({"ends": pa.array(ends, pa.bool_()), "piece": pa.array(chosen, pa.binary())})
+    batch = pa.record_batch(
+        {"ends": pa.array(ends, pa.bool_()), "piece": pa.array(chosen, pa.binary())}
+    )
     for _batch in unpack([batch.slice(0, 2), batch.slice(2)]):
         pass
 
@@ -153,10 +163,15 @@ def _unpacked(data: bytes) -> None:
 def _stored_plainly(root: Path) -> None:
     """Rewrites the metadata of a table without compression, so that changes reach its records."""
     sizes: dict[str, int] = {}
-    for path in sorted((root / "manifest").glob("*"), key=lambda one: one.name.startswith("manifest-list-")):
+    for path in sorted(
+        (root / "manifest").glob("*"), key=lambda one: one.name.startswith("manifest-list-")
+    ):
         data = path.read_bytes()
         if path.name.startswith("manifest-list-"):
-            metas = [replace(one, file_size=sizes[one.file_name]) for one in decode_manifest_list(data, PATH)]
+            metas = [
+                replace(one, file_size=sizes[one.file_name])
+                for one in decode_manifest_list(data, PATH)
+            ]
             data = encode_manifest_list(metas, compression="null", level=1)
         else:
             data = plain(data)
@@ -185,7 +200,11 @@ def _some_partitions(opened: PaimonTable) -> None:
     """Reads the manifests as a commit does that looks at some partitions."""
     table, latest = load_table(LocalStorage(opened.location)), opened.latest_snapshot()
     manifests = ManifestStore(table.storage)
-    specs = [parse_partition(table.schema.partition_fields, {}, "__DEFAULT_PARTITION__", table=opened.location)]
+    specs = [
+        parse_partition(
+            table.schema.partition_fields, {}, "__DEFAULT_PARTITION__", table=opened.location
+        )
+    ]
     for meta in manifests.base_and_delta(latest) if latest else ():
         manifests.read_of(meta, PartitionFilter(table.partition_types, specs=specs))
 
@@ -235,7 +254,14 @@ def _table(name: str, pattern: str) -> Decoder:
 
         return ask
 
-    return Decoder(good=good, prepare=prepare, raises=(PaimonStreamError,), share=0.025, keeps_length=True, head=_head)
+    return Decoder(
+        good=good,
+        prepare=prepare,
+        raises=(PaimonStreamError,),
+        share=0.025,
+        keeps_length=True,
+        head=_head,
+    )
 
 
 _TABLES: Final = {
@@ -251,10 +277,18 @@ _TABLES: Final = {
 
 CASES: Final[dict[str, Decoder]] = {
     **_FILES,
-    "shuffle packets": Decoder(good=[bytes(range(20))], decode=_unpacked, raises=(PaimonStreamError,)),
-    **{f"{name}: {one}": _table(name, one) for name, patterns in _TABLES.items() for one in patterns},
+    "shuffle packets": Decoder(
+        good=[bytes(range(20))], decode=_unpacked, raises=(PaimonStreamError,)
+    ),
+    **{
+        f"{name}: {one}": _table(name, one)
+        for name, patterns in _TABLES.items()
+        for one in patterns
+    },
 }
 
 if int(pa.__version__.split(".")[0]) < 20:
     for case in ("all_types_orc: **/*.orc", "ORC beyond nanoseconds"):
-        CASES[case] = replace(CASES[case], share=0)  # a damaged stripe ends the whole process inside Arrow 18
+        CASES[case] = replace(
+            CASES[case], share=0
+        )  # a damaged stripe ends the whole process inside Arrow 18

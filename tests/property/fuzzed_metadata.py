@@ -20,9 +20,20 @@ from paimon_stream import errors
 from paimon_stream.commit.table_cache import recorded_number
 from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError
 from paimon_stream.format import avro_file, file_rows, names, raw_bytes
-from paimon_stream.format.binary_row import decode_row, deserialize, deserialize_partition, encode_row, serialize
+from paimon_stream.format.binary_row import (
+    decode_row,
+    deserialize,
+    deserialize_partition,
+    encode_row,
+    serialize,
+)
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.deletion_vectors import VERSION, deleted_positions, encode_vector, record_of
+from paimon_stream.format.deletion_vectors import (
+    VERSION,
+    deleted_positions,
+    encode_vector,
+    record_of,
+)
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     HASH,
@@ -32,11 +43,20 @@ from paimon_stream.format.entries import (
     IndexManifestEntry,
     SimpleStats,
 )
-from paimon_stream.format.index_manifest import DELETION_VECTORS, decode_index_manifest, encode_index_manifest
+from paimon_stream.format.index_manifest import (
+    DELETION_VECTORS,
+    decode_index_manifest,
+    encode_index_manifest,
+)
 from paimon_stream.format.json_text import encode_checksummed, parse_json
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
 from paimon_stream.format.snapshot_json import Marks, decode_snapshot, encode_snapshot
-from paimon_stream.format.stats import decode_stats, partition_bounds, row_order, schema_of_statistics
+from paimon_stream.format.stats import (
+    decode_stats,
+    partition_bounds,
+    row_order,
+    schema_of_statistics,
+)
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
 from paimon_stream.maintenance.expire import consumers
@@ -68,7 +88,9 @@ def _body(kind: str, content: dict[str, Any]) -> bytes:
 
 
 _SNAPSHOTS: Final = golden_files("snapshot/snapshot-*")
-_MESSAGES: Final = [path.read_bytes() for path in sorted((TESTS / "vectors").glob("commit_message_*.bin"))]
+_MESSAGES: Final = [
+    path.read_bytes() for path in sorted((TESTS / "vectors").glob("commit_message_*.bin"))
+]
 _NUMBER: Final = (4).to_bytes(4, "big")
 _MARKED: Final = encode_snapshot(
     replace(
@@ -83,17 +105,36 @@ _MARKED: Final = encode_snapshot(
         },
     )
 )
-_TAG: Final = _SNAPSHOTS[0][:-2] + b',"tagCreateTime":[2026,1,2,3,4,5,6],"tagTimeRetained":86400.000000000}'
+_TAG: Final = (
+    _SNAPSHOTS[0][:-2] + b',"tagCreateTime":[2026,1,2,3,4,5,6],"tagTimeRetained":86400.000000000}'
+)
 _JOURNAL: Final = {
-    "batchId": 3, "messageVersion": 11, "messages": [], "stageUuids": ["a-b"], "abandoned": ["bucket-0/x"],
-    "queryId": "q", "runId": "r", "checkpoint": "/c", "queryName": None, "offsetsHash": "h",
-    "schemaDigest": "d", "schemaId": 0, "totalBuckets": 1, "base": {"id": 1, "nonce": "n"},
-    "previous": {"batchId": 2, "snapshot": {"id": 1, "nonce": "n"}}, "preparedMillis": 5, "overwrites": False,
-}  # fmt: skip
+    "batchId": 3,
+    "messageVersion": 11,
+    "messages": [],
+    "stageUuids": ["a-b"],
+    "abandoned": ["bucket-0/x"],
+    "queryId": "q",
+    "runId": "r",
+    "checkpoint": "/c",
+    "queryName": None,
+    "offsetsHash": "h",
+    "schemaDigest": "d",
+    "schemaId": 0,
+    "totalBuckets": 1,
+    "base": {"id": 1, "nonce": "n"},
+    "previous": {"batchId": 2, "snapshot": {"id": 1, "nonce": "n"}},
+    "preparedMillis": 5,
+    "overwrites": False,
+}
 _REGISTER: Final = {
-    "user": "u", "queryId": "q", "checkpoint": "/c", "queryName": None, "schemaDigest": "d",
+    "user": "u",
+    "queryId": "q",
+    "checkpoint": "/c",
+    "queryName": None,
+    "schemaDigest": "d",
     "journalSince": 3,
-}  # fmt: skip
+}
 
 
 def _snapshot(data: bytes, path: str) -> None:
@@ -115,7 +156,11 @@ def _noted(body: bytes, path: str) -> None:
     storage = MemoryStorage()
     storage.write("_paimon_stream/expiring-1", _checksummed("expiry", body))
     try:
-        assert all(one.id >= 0 for pair in ExpiringNotes(storage).unfinished(SnapshotStore(storage)) for one in pair)
+        assert all(
+            one.id >= 0
+            for pair in ExpiringNotes(storage).unfinished(SnapshotStore(storage))
+            for one in pair
+        )
         ExpiringNotes(storage).any_begun(SnapshotStore(storage), 0)
     except CorruptMetadata as raised:
         raise CorruptMetadata(f"{path} {raised}", path=path) from None
@@ -173,21 +218,34 @@ _JSON: Final[dict[str, Decoder]] = {
     "tag": never(tagged_until, [_TAG]),
     "tags": Decoder(good=[_TAG], decode=partial(_held, "tag/tag-a", _tags), naming="tag/tag-a"),
     "pin": never(partial(_held, "tag/tag-paimon-stream-rollback-1-abcdefgh", _tags), [_TAG]),
-    "table statistics": of_file(schema_of_statistics, [b'{"schemaId": 0, "colStats": {"a": {"x": 1}}}']),
+    "table statistics": of_file(
+        schema_of_statistics, [b'{"schemaId": 0, "colStats": {"a": {"x": 1}}}']
+    ),
     "journal": Decoder(
         good=[_body("journal", _JOURNAL)],
         decode=lambda body: _held(
-            "_paimon_stream/u/3", lambda storage: Journal(storage, "u").read(3), _checksummed("journal", body)
+            "_paimon_stream/u/3",
+            lambda storage: Journal(storage, "u").read(3),
+            _checksummed("journal", body),
         ),
         raises=(FormatError,),
         naming="_paimon_stream/u/3",
     ),
-    "journal without its checksum": of_file(decode_journal_entry, [encode_checksummed("journal", _JOURNAL)]),
+    "journal without its checksum": of_file(
+        decode_journal_entry, [encode_checksummed("journal", _JOURNAL)]
+    ),
     "register": of_file(_register, [_body("writer", _REGISTER)]),
     "expiring note": of_file(
-        _noted, [_body("expiry", {"snapshot": _SNAPSHOTS[0].decode(), "following": {"id": 2, "nonce": "n"}})]
+        _noted,
+        [
+            _body(
+                "expiry", {"snapshot": _SNAPSHOTS[0].decode(), "following": {"id": 2, "nonce": "n"}}
+            )
+        ],
     ),
-    "consumer": never(partial(_held, "consumer/consumer-a", consumers), [b'{\n  "nextSnapshot" : 5\n}']),
+    "consumer": never(
+        partial(_held, "consumer/consumer-a", consumers), [b'{\n  "nextSnapshot" : 5\n}']
+    ),
     "hint": never(_hint, [b"1", b"12345"]),
     "checkpoint: metadata": _checkpoint("metadata", b'{"id":"3f6a"}'),
     "checkpoint: offsets": _checkpoint(
@@ -211,7 +269,9 @@ def plain(data: bytes) -> bytes:
 def _wider(data: bytes) -> bytes:
     """The Avro file with a schema that is not ours to the letter, so that the generic reader reads it."""
     schema, blocks = avro_file.blocks_of(data, PATH)
-    return avro_file.encode_file(json.dumps({**json.loads(schema), "doc": "x"}).encode(), "null", blocks)
+    return avro_file.encode_file(
+        json.dumps({**json.loads(schema), "doc": "x"}).encode(), "null", blocks
+    )
 
 
 _MANIFESTS: Final = golden_files("manifest/manifest-[0-9a-f]*")
@@ -237,7 +297,9 @@ _ENTRY: Final = IndexManifestEntry(
     ),
 )
 _INDEXES: Final = [
-    encode_index_manifest([replace(_ENTRY, bucket=i) for i in range(3)], compression="null", level=1),
+    encode_index_manifest(
+        [replace(_ENTRY, bucket=i) for i in range(3)], compression="null", level=1
+    ),
     *map(plain, golden_files("manifest/index-manifest-*")),
 ]
 
@@ -261,12 +323,19 @@ def _manifest(data: bytes, path: str) -> None:
 
 def _records(data: bytes) -> list[bytes]:
     """The plain records of each block, after a byte with their number."""
-    return [bytes([block.records]) + block.data for block in avro_file.blocks_of(data, PATH)[1] if block.records < 256]
+    return [
+        bytes([block.records]) + block.data
+        for block in avro_file.blocks_of(data, PATH)[1]
+        if block.records < 256
+    ]
 
 
 def of_records(decode: Callable[[bytes, str], Any], files: Sequence[bytes]) -> Decoder:
     """Of files of which only the records are changed, and one whose schema is not ours to the letter."""
-    schemas = [avro_file.blocks_of(files[0], PATH)[0].encode() for files in (files, list(map(_wider, files[:1])))]
+    schemas = [
+        avro_file.blocks_of(files[0], PATH)[0].encode()
+        for files in (files, list(map(_wider, files[:1])))
+    ]
 
     def read(data: bytes) -> None:
         blocks = [avro_file.AvroBlock(data[0], data[1:])] if data else []
@@ -284,7 +353,9 @@ def _packed(codec: str) -> Decoder:
     good = [packer.compress(one) for one in (_MANIFESTS[0], bytes(70_000))]
     if codec == "snappy":
         good = [one[:-4] for one in good]  # without the checksum of Avro
-    return Decoder(good=good, decode=partial(_decompressed, packer.codec), raises=(ValueError, LookupError))
+    return Decoder(
+        good=good, decode=partial(_decompressed, packer.codec), raises=(ValueError, LookupError)
+    )
 
 
 _AVRO: Final[dict[str, Decoder]] = {
@@ -303,9 +374,18 @@ _AVRO: Final[dict[str, Decoder]] = {
 
 _ROW_TYPES: Final = [
     parse_type(text)
-    for text in ("BIGINT", "STRING", "DECIMAL(30, 2)", "TIMESTAMP(9)", "ARRAY<STRING>", "MAP<INT, STRING>",
-                 "ROW<a INT, b ARRAY<INT>>", "DOUBLE", "BYTES")
-]  # fmt: skip
+    for text in (
+        "BIGINT",
+        "STRING",
+        "DECIMAL(30, 2)",
+        "TIMESTAMP(9)",
+        "ARRAY<STRING>",
+        "MAP<INT, STRING>",
+        "ROW<a INT, b ARRAY<INT>>",
+        "DOUBLE",
+        "BYTES",
+    )
+]
 _ROW: Final = encode_row(
     _ROW_TYPES,
     [
@@ -320,14 +400,28 @@ _ROW: Final = encode_row(
         b"12345678",
     ],
 )
-_STATS_FIELDS: Final = [DataField(id=i, name=f"c{i}", type=one) for i, one in enumerate(_ROW_TYPES[:4])]
+_STATS_FIELDS: Final = [
+    DataField(id=i, name=f"c{i}", type=one) for i, one in enumerate(_ROW_TYPES[:4])
+]
 KEYS: Final[Mapping[str, tuple[str, Any]]] = {
-    "b": ("BOOLEAN", True), "t": ("TINYINT", 3), "i": ("INT", -7), "l": ("BIGINT", 12), "f": ("FLOAT", 1.5),
-    "d": ("DOUBLE", -0.25), "e": ("DECIMAL(5, 2)", Decimal("1.25")), "w": ("DECIMAL(30, 2)", Decimal("1.25")),
-    "s": ("STRING", "a/b"), "c": ("CHAR(3)", "abc"), "a": ("DATE", 19782), "h": ("TIME(3)", 5_000),
-    "m": ("TIMESTAMP(9)", 10**18 + 1), "z": ("TIMESTAMP(3) WITH LOCAL TIME ZONE", 10**18),
-}  # fmt: skip
-KEY_FIELDS: Final = [DataField(id=i, name=k, type=parse_type(t)) for i, (k, (t, _)) in enumerate(KEYS.items())]
+    "b": ("BOOLEAN", True),
+    "t": ("TINYINT", 3),
+    "i": ("INT", -7),
+    "l": ("BIGINT", 12),
+    "f": ("FLOAT", 1.5),
+    "d": ("DOUBLE", -0.25),
+    "e": ("DECIMAL(5, 2)", Decimal("1.25")),
+    "w": ("DECIMAL(30, 2)", Decimal("1.25")),
+    "s": ("STRING", "a/b"),
+    "c": ("CHAR(3)", "abc"),
+    "a": ("DATE", 19782),
+    "h": ("TIME(3)", 5_000),
+    "m": ("TIMESTAMP(9)", 10**18 + 1),
+    "z": ("TIMESTAMP(3) WITH LOCAL TIME ZONE", 10**18),
+}
+KEY_FIELDS: Final = [
+    DataField(id=i, name=k, type=parse_type(t)) for i, (k, (t, _)) in enumerate(KEYS.items())
+]
 KEY_TYPES: Final = tuple(one.type for one in KEY_FIELDS)
 PARTITION: Final = serialize(KEY_TYPES, [value for _, value in KEYS.values()])
 _LAYOUT: Final = Layout(
@@ -384,7 +478,8 @@ _ROWS: Final[dict[str, Decoder]] = {
     "row": of_bytes(partial(decode_row, _ROW_TYPES), [_ROW]),
     "partition": of_bytes(_partition, [PARTITION, serialize(KEY_TYPES, [None] * len(KEYS))]),
     "key of one number": of_bytes(
-        lambda data: row_order(_ROW_TYPES[:1])(data), [serialize(_ROW_TYPES[:1], [one]) for one in (7, None)]
+        lambda data: row_order(_ROW_TYPES[:1])(data),
+        [serialize(_ROW_TYPES[:1], [one]) for one in (7, None)],
     ),
     "statistics": of_bytes(
         lambda data: decode_stats(
@@ -398,7 +493,12 @@ _ROWS: Final[dict[str, Decoder]] = {
     ),
     "index file, version 12": of_bytes(
         partial(file_rows.decode_index_file, version=12),
-        [encode_row(file_rows._INDEX[12], (*file_rows.index_values(_ENTRY.file)[:-1], (0, 1, 2, [1], b"x", b"y")))],
+        [
+            encode_row(
+                file_rows._INDEX[12],
+                (*file_rows.index_values(_ENTRY.file)[:-1], (0, 1, 2, [1], b"x", b"y")),
+            )
+        ],
     ),
     "commit message": of_bytes(CommitMessage.deserialize, [*_MESSAGES, _MESSAGE.serialize()]),
     "commit message, version 12": of_bytes(
@@ -407,13 +507,16 @@ _ROWS: Final[dict[str, Decoder]] = {
     ),
     "commit messages": of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
     "task result": of_bytes(
-        decode_result, [_result(_MESSAGE), _result(), b"PSTR\x01" + _result()[5:42] + _result()[-4:]]
+        decode_result,
+        [_result(_MESSAGE), _result(), b"PSTR\x01" + _result()[5:42] + _result()[-4:]],
     ),
     "task failure": of_bytes(
         decode_result,
         [
             _failure(FormatError("broken", path="/t", count=3)),
-            _failure(errors.NullInNotNull(f"Column is NULL in {errors.ROWS}.", column="a", count=1)),
+            _failure(
+                errors.NullInNotNull(f"Column is NULL in {errors.ROWS}.", column="a", count=1)
+            ),
             _failure(errors.CommitContended("busy", since_millis=1)),
             b"PSTR\x02\x01" + bytes(12) + b"[" * 100_000,
         ],
@@ -426,9 +529,16 @@ _ROWS: Final[dict[str, Decoder]] = {
 
 def _with_runs(*containers: tuple[int, Sequence[tuple[int, int]]]) -> bytes:
     """A roaring bitmap of runs, as Java writes it after `runOptimize`."""
-    keys = b"".join(struct.pack("<HH", key, sum(more + 1 for _, more in runs) - 1) for key, runs in containers)
-    head = struct.pack("<I", 12347 | (len(containers) - 1) << 16) + b"\xff" * ((len(containers) + 7) // 8)
-    data = [struct.pack("<H", len(runs)) + b"".join(struct.pack("<HH", *run) for run in runs) for _, runs in containers]
+    keys = b"".join(
+        struct.pack("<HH", key, sum(more + 1 for _, more in runs) - 1) for key, runs in containers
+    )
+    head = struct.pack("<I", 12347 | (len(containers) - 1) << 16) + b"\xff" * (
+        (len(containers) + 7) // 8
+    )
+    data = [
+        struct.pack("<H", len(runs)) + b"".join(struct.pack("<HH", *run) for run in runs)
+        for _, runs in containers
+    ]
     offsets = bytes(4 * len(containers)) if len(containers) >= 4 else b""
     return head + keys + offsets + b"".join(data)
 
@@ -458,7 +568,9 @@ def _vector(record: bytes) -> None:
 
 
 def _vector_file(data: bytes) -> None:
-    for one in (DeletionRange(data_file="d", offset=at, length=size, cardinality=2) for at, size in _PLACES):
+    for one in (
+        DeletionRange(data_file="d", offset=at, length=size, cardinality=2) for at, size in _PLACES
+    ):
         try:
             record_of(data, one, PATH)
         finally:
@@ -477,14 +589,18 @@ def _hash_index(data: bytes) -> None:
 
 
 _INDEX_FILES: Final[dict[str, Decoder]] = {
-    "deletion vector": Decoder(good=_RECORDS, decode=_vector, raises=(CorruptMetadata,), naming=PATH),
+    "deletion vector": Decoder(
+        good=_RECORDS, decode=_vector, raises=(CorruptMetadata,), naming=PATH
+    ),
     "file of deletion vectors": Decoder(
         good=[VERSION + encode_vector(_LARGE[:2], bits64=False)[0], *golden_files("index/index-*")],
         decode=_vector_file,
         raises=(CorruptMetadata,),
         naming=PATH,
     ),
-    "hash index": Decoder(good=[bytes(range(40))], decode=_hash_index, raises=(CorruptMetadata,), naming="index-0"),
+    "hash index": Decoder(
+        good=[bytes(range(40))], decode=_hash_index, raises=(CorruptMetadata,), naming="index-0"
+    ),
 }
 
 

@@ -37,9 +37,22 @@ from tests.property.fuzzed_metadata import KEY_FIELDS, KEY_TYPES, KEYS, PARTITIO
 _OPTIONS: Final = [one for one in vars(opt).values() if isinstance(one, Option)]
 _OPTION_TEXTS: Final = [
     *{one.default for one in _OPTIONS if one.default is not None},
-    "128 mb", "10 min", "5 ", "0:avro,5:parquet", "file:///a,s3://b/c", "1,2,3", "Europe/Berlin", "+08:00", "GMT+8",
-    "yyyyMMdd[ HH:mm]", "yyyy-MM-dd'T'HH:mm:ss.SSS", "$dt $h", "truncate(16)", "a,b", "2026-01-02T03:04:05Z",
-]  # fmt: skip
+    "128 mb",
+    "10 min",
+    "5 ",
+    "0:avro,5:parquet",
+    "file:///a,s3://b/c",
+    "1,2,3",
+    "Europe/Berlin",
+    "+08:00",
+    "GMT+8",
+    "yyyyMMdd[ HH:mm]",
+    "yyyy-MM-dd'T'HH:mm:ss.SSS",
+    "$dt $h",
+    "truncate(16)",
+    "a,b",
+    "2026-01-02T03:04:05Z",
+]
 
 
 def _option(text: str) -> None:
@@ -52,7 +65,13 @@ def _option(text: str) -> None:
 
 def _form(text: str) -> None:
     options = Options({opt.PARTITION_FORM.key: text})
-    for value in ("2026-01-02", "20260102 03:04", "2026-01-02T03:04:05.678", " " * 40 + "x", "1" * 40):
+    for value in (
+        "2026-01-02",
+        "20260102 03:04",
+        "2026-01-02T03:04:05.678",
+        " " * 40 + "x",
+        "1" * 40,
+    ):
         nanos_of(value, options)
 
 
@@ -75,12 +94,23 @@ def _partition_text(text: str) -> None:
 
 
 _STORES: Final = [
-    "s3://bucket/a/b", "s3a://b.ucket/a", "gs://bucket/a", "oss://bucket/x", "az://container/a",
+    "s3://bucket/a/b",
+    "s3a://b.ucket/a",
+    "gs://bucket/a",
+    "oss://bucket/x",
+    "az://container/a",
     "abfss://container@account.dfs.core.windows.net/a",
-]  # fmt: skip
+]
 _LOCATIONS: Final = [
-    *_STORES, "/a/b", "file:///a/b%20c", "file:/a", "memory://name/x", "memory://[::1]/x", "a/b$branch_x", "s3://user:secret@host:80/a?b#c",
-]  # fmt: skip
+    *_STORES,
+    "/a/b",
+    "file:///a/b%20c",
+    "file:/a",
+    "memory://name/x",
+    "memory://[::1]/x",
+    "a/b$branch_x",
+    "s3://user:secret@host:80/a?b#c",
+]
 
 
 def _location(text: str) -> None:
@@ -97,7 +127,13 @@ def _external(text: str) -> None:
 
 
 _STORE_VALUES: Final = {
-    "s3": ("s3.endpoint", "s3.proxy.uri", "fs.s3a.proxy.port", "s3.region", "fs.s3a.aws.credentials.provider"),
+    "s3": (
+        "s3.endpoint",
+        "s3.proxy.uri",
+        "fs.s3a.proxy.port",
+        "s3.region",
+        "fs.s3a.aws.credentials.provider",
+    ),
     "gcs": ("gcs.service-account-key", "gcs.endpoint", "gs.auth.type"),
     "azure": ("azure.account-key", "azure.endpoint", "fs.azure.account.oauth2.client.endpoint"),
 }
@@ -122,34 +158,67 @@ def _store_names(kind: str) -> tuple[str, ...]:
 
 def _tag_name(text: str) -> None:
     for period in ("daily", "hourly", "two-hours"):
-        options = Options({opt.TAG_AUTOMATIC_CREATION.key: "process-time", opt.TAG_CREATION_PERIOD.key: period})
+        options = Options(
+            {opt.TAG_AUTOMATIC_CREATION.key: "process-time", opt.TAG_CREATION_PERIOD.key: period}
+        )
         tags = TagNames.of(options)
         tags.time_of(text)
 
 
 _TYPE_TEXTS: Final = [
-    "BIGINT NOT NULL", "DECIMAL(30, 2)", "TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL", "DOUBLE PRECISION",
-    "ROW<`a b` INT, c ARRAY<MAP<STRING, ROW<x TINYINT>>>> NOT NULL", "VARCHAR(2147483647)", "MULTISET<CHAR(3)>",
-    "VARIANT", "TIME(3)",
-]  # fmt: skip
+    "BIGINT NOT NULL",
+    "DECIMAL(30, 2)",
+    "TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL",
+    "DOUBLE PRECISION",
+    "ROW<`a b` INT, c ARRAY<MAP<STRING, ROW<x TINYINT>>>> NOT NULL",
+    "VARCHAR(2147483647)",
+    "MULTISET<CHAR(3)>",
+    "VARIANT",
+    "TIME(3)",
+]
 
 
 def _type(text: str) -> None:
-    arrow_type(parse_type(text.encode(errors="replace").decode()))  # JSON has no half of a surrogate pair
+    arrow_type(
+        parse_type(text.encode(errors="replace").decode())
+    )  # JSON has no half of a surrogate pair
 
 
 CASES: Final[dict[str, Decoder]] = {
     "type": of_text(_type, _TYPE_TEXTS, (CorruptMetadata, UnsupportedFeature)),
     "options": of_text(_option, _OPTION_TEXTS, ()),
-    "form of a time": of_text(_form, ["yyyyMMdd[ HH:mm]", "yyyy-M-d[ H:m:s[.S]]", "dd'x''y'"], (InvalidOption,)),
+    "form of a time": of_text(
+        _form, ["yyyyMMdd[ HH:mm]", "yyyy-M-d[ H:m:s[.S]]", "dd'x''y'"], (InvalidOption,)
+    ),
     "mode of statistics": of_text(parse_mode, ["truncate(16)", "none"], (InvalidOption,)),
     "age": of_text(_age, ["7 d", "36 h"], (InvalidOption,), "older_than"),
-    "moment": of_text(_moment, ["7 d", "2026-11-01T12:00Z", "12", "2026-11-01 12:00+02:00"], (InvalidOption,)),
+    "moment": of_text(
+        _moment, ["7 d", "2026-11-01T12:00Z", "12", "2026-11-01 12:00+02:00"], (InvalidOption,)
+    ),
     "partition as text": of_text(
         _partition_text,
-        [names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
-         "/".join(("true", "1", "-2", "3", "1.5", "1e3", "2.50", "1e-2", "x", "y", "2024-02-29", "10:30:00.5",
-                   "2024-02-29T10:30", "2024-02-29T10:30:00+09:00")), "a=2024-02-29/z=2024-02-29T10:30:00Z"],
+        [
+            names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
+            "/".join(
+                (
+                    "true",
+                    "1",
+                    "-2",
+                    "3",
+                    "1.5",
+                    "1e3",
+                    "2.50",
+                    "1e-2",
+                    "x",
+                    "y",
+                    "2024-02-29",
+                    "10:30:00.5",
+                    "2024-02-29T10:30",
+                    "2024-02-29T10:30:00+09:00",
+                )
+            ),
+            "a=2024-02-29/z=2024-02-29T10:30:00Z",
+        ],
         (IncompatibleSchema, InvalidData),
     ),
     "escaped name": of_text(lambda text: names.unescape(text), ["a%2Fb", "%zz%41"], ()),
@@ -157,17 +226,28 @@ CASES: Final[dict[str, Decoder]] = {
     "external paths": of_text(_external, ["file:///a//b/,s3://x/y", "s3://a"], (InvalidOption,)),
     "storage options": replace(
         of_text(
-        _store_option,
-        ["http://[::1]:80", "https://a.b:443/c", "true", "5 s", '{"gcs_base_url": "http://x"}', "YWJj", "SSE-C",
-         "org.apache.A,B"],
-        (),
-    ),
+            _store_option,
+            [
+                "http://[::1]:80",
+                "https://a.b:443/c",
+                "true",
+                "5 s",
+                '{"gcs_base_url": "http://x"}',
+                "YWJj",
+                "SSE-C",
+                "org.apache.A,B",
+            ],
+            (),
+        ),
         share=0.2,
     ),
     "name of a tag": of_text(_tag_name, ["2026-01-02", "2026-01-02 03"], ()),
     "answer of a store": of_text(
         lambda text: failure_of(Exception(text)),
-        ["Client error with status 403 Forbidden: <Error><Code>AccessDenied</Code></Error>", "<Code>404</Code>"],
+        [
+            "Client error with status 403 Forbidden: <Error><Code>AccessDenied</Code></Error>",
+            "<Code>404</Code>",
+        ],
         (),
     ),
-}  # fmt: skip
+}

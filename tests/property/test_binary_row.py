@@ -18,7 +18,9 @@ from paimon_stream.write.routing import assign_buckets
 from tests.kits.row_strategies import all_types, natural, natural_row, rows, scalar_types
 from tests.kits.seeds import examples
 
-WITH_JAVA = settings(max_examples=examples(50, 500), deadline=None, suppress_health_check=list(HealthCheck))
+WITH_JAVA = settings(
+    max_examples=examples(50, 500), deadline=None, suppress_health_check=list(HealthCheck)
+)
 STRING = parse_type("STRING")
 
 
@@ -100,7 +102,9 @@ def test_java_writes_the_same_rows(java: Any, drawn: Any) -> None:
     types, some = drawn
     # Java's map has no order that could be given to it; with one entry there is nothing to order.
     some = [tuple(map(one_entry, types, row)) for row in some]
-    expected = java.binary_rows([str(type_) for type_ in types], [natural_row(types, row) for row in some])
+    expected = java.binary_rows(
+        [str(type_) for type_ in types], [natural_row(types, row) for row in some]
+    )
     assert [encode_row(types, row).hex() for row in some] == [bytes(row).hex() for row in expected]
 
 
@@ -116,7 +120,9 @@ def one_entry(type_: DataType, value: Any) -> Any:
             assert type_.element is not None
             return [(key, one_entry(type_.element, one)) for key, one in value[:1]]
         case _:
-            return tuple(one_entry(field.type, one) for field, one in zip(type_.fields, value, strict=True))
+            return tuple(
+                one_entry(field.type, one) for field, one in zip(type_.fields, value, strict=True)
+            )
 
 
 @given(rows(scalar_types()), st.integers(1, 1000))
@@ -141,7 +147,11 @@ def test_java_puts_rows_into_the_same_hive_buckets(java: Any, drawn: Any, count:
     expected = java.buckets(
         [natural_row(types, row) for row in some],
         schema=[(name, str(type_)) for name, type_ in zip(names, types, strict=True)],
-        options={"bucket": str(count), "bucket-key": ",".join(names), "bucket-function.type": "hive"},
+        options={
+            "bucket": str(count),
+            "bucket-key": ",".join(names),
+            "bucket-function.type": "hive",
+        },
     )
     batch = pa.record_batch(columns_of(types, some), names=names)
     assert assign_buckets(batch, types, count, "hive").tolist() == expected
@@ -149,7 +159,9 @@ def test_java_puts_rows_into_the_same_hive_buckets(java: Any, drawn: Any, count:
 
 @given(st.sampled_from(["INT", "BIGINT"]), st.data(), st.integers(1, 1000))
 @WITH_JAVA
-def test_java_puts_numbers_into_the_same_mod_buckets(java: Any, text: str, data: st.DataObject, count: int) -> None:
+def test_java_puts_numbers_into_the_same_mod_buckets(
+    java: Any, text: str, data: st.DataObject, count: int
+) -> None:
     bits = 31 if text == "INT" else 63
     some = data.draw(st.lists(st.none() | st.integers(-(2**bits), 2**bits - 1), min_size=1))
     expected = java.buckets(
@@ -173,6 +185,9 @@ def test_wide_rows_have_a_longer_header() -> None:
 
 
 def test_rows_in_rows_are_read_back() -> None:
-    inner = DataType(root=TypeRoot.ROW, fields=tuple(DataField(id=i, name=f"f{i}", type=STRING) for i in range(60)))
+    inner = DataType(
+        root=TypeRoot.ROW,
+        fields=tuple(DataField(id=i, name=f"f{i}", type=STRING) for i in range(60)),
+    )
     value = tuple(f"text number {i}" if i % 2 else None for i in range(60))
     assert decode_row([inner], encode_row([inner], [value])) == (value,)

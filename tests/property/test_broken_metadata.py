@@ -22,7 +22,9 @@ SNAPSHOT = (TABLE / "snapshot" / "snapshot-1").read_bytes()
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -72,10 +74,25 @@ DEEP = "[" * 100_000
 
 @pytest.mark.parametrize(
     "junk",
-    ["NaN", "-Infinity", "1e999", "[]", '""', "{}", "-1", "9" * 5000, "9" * 30, DEEP, "[" * 900 + "]" * 900,
-     r'"\ud800"', "[" + "[]," * 400_000 + "[]]"],
-)  # fmt: skip
-@pytest.mark.parametrize("key", ["id", "version", "highestFieldId", "timeMillis", "fields", "options"])
+    [
+        "NaN",
+        "-Infinity",
+        "1e999",
+        "[]",
+        '""',
+        "{}",
+        "-1",
+        "9" * 5000,
+        "9" * 30,
+        DEEP,
+        "[" * 900 + "]" * 900,
+        r'"\ud800"',
+        "[" + "[]," * 400_000 + "[]]",
+    ],
+)
+@pytest.mark.parametrize(
+    "key", ["id", "version", "highestFieldId", "timeMillis", "fields", "options"]
+)
 def test_known_traps_raise_our_errors_with_the_path(key: str, junk: str) -> None:
     node = {**json.loads(SCHEMA), key: "JUNK"}
     snapshot = {**json.loads(SNAPSHOT), key: "JUNK"}

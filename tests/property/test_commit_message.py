@@ -64,7 +64,11 @@ FILES = st.builds(
     write_cols=st.none() | NAMES,
 )
 DELETIONS = st.builds(
-    DeletionRange, data_file=TEXT, offset=INT, length=INT, cardinality=st.none() | st.integers(0, 2**40)
+    DeletionRange,
+    data_file=TEXT,
+    offset=INT,
+    length=INT,
+    cardinality=st.none() | st.integers(0, 2**40),
 )
 GLOBAL = st.builds(
     GlobalIndexMeta,
@@ -82,7 +86,8 @@ INDEXES = st.builds(
     file_size=LONG,
     row_count=LONG,
     # Java keeps them by data file name.
-    deletions=st.none() | st.lists(DELETIONS, max_size=3, unique_by=lambda one: one.data_file).map(tuple),
+    deletions=st.none()
+    | st.lists(DELETIONS, max_size=3, unique_by=lambda one: one.data_file).map(tuple),
     external_path=st.none() | TEXT,
     global_index=st.none() | GLOBAL,
 )
@@ -115,12 +120,16 @@ def test_what_is_written_is_read_back(message: CommitMessage) -> None:
 @given(st.lists(MESSAGES, max_size=4))
 @settings(SLOW, max_examples=examples(30, 300))
 def test_many_messages_are_read_back_in_order(messages: list[CommitMessage]) -> None:
-    assert CommitMessage.deserialize_all(CommitMessage.serialize_all(messages), 11) == tuple(messages)
+    assert CommitMessage.deserialize_all(CommitMessage.serialize_all(messages), 11) == tuple(
+        messages
+    )
 
 
 @given(MESSAGES)
 @settings(SLOW, max_examples=examples(60, 600))
-def test_java_reads_the_message_and_writes_the_same_bytes(java: Any, message: CommitMessage) -> None:
+def test_java_reads_the_message_and_writes_the_same_bytes(
+    java: Any, message: CommitMessage
+) -> None:
     data = message.serialize()
     assert bytes(java.reserialize(data, 11)).hex() == data.hex()
 
@@ -133,7 +142,11 @@ def test_java_sees_the_same_fields(java: Any, file: DataFileMeta) -> None:
     assert (found["bucket"], found["totalBuckets"]) == (3, 7)
     (seen,) = found["dataIncrement"]["newFiles"]
     assert seen["fileName"] == file.file_name
-    assert (seen["fileSize"], seen["rowCount"], seen["level"]) == (file.file_size, file.row_count, file.level)
+    assert (seen["fileSize"], seen["rowCount"], seen["level"]) == (
+        file.file_size,
+        file.row_count,
+        file.level,
+    )
     assert seen["minKey"] == file.min_key.hex()
     assert tuple(seen["valueStats"]["nullCounts"]) == file.value_stats.null_counts
     assert seen["deleteRowCount"] == file.delete_row_count
@@ -143,7 +156,9 @@ def test_java_sees_the_same_fields(java: Any, file: DataFileMeta) -> None:
         assert seen[theirs] == (None if ours is None else list(ours))
 
 
-@pytest.mark.parametrize("path", sorted(VECTORS.glob("commit_message_v11_*.bin")), ids=lambda p: p.stem[15:])
+@pytest.mark.parametrize(
+    "path", sorted(VECTORS.glob("commit_message_v11_*.bin")), ids=lambda p: p.stem[15:]
+)
 def test_a_message_cut_off_anywhere_is_refused(path: Path) -> None:
     data = path.read_bytes()
     for end in range(len(data)):
@@ -153,7 +168,9 @@ def test_a_message_cut_off_anywhere_is_refused(path: Path) -> None:
         CommitMessage.deserialize(data + b"\0", 11)
 
 
-@pytest.mark.parametrize("path", sorted(VECTORS.glob("commit_message_v11_*.bin")), ids=lambda p: p.stem[15:])
+@pytest.mark.parametrize(
+    "path", sorted(VECTORS.glob("commit_message_v11_*.bin")), ids=lambda p: p.stem[15:]
+)
 def test_a_message_with_one_wrong_byte_is_refused_or_read(path: Path) -> None:
     data = bytearray(path.read_bytes())
     for at in range(len(data)):
@@ -165,7 +182,9 @@ def test_a_message_with_one_wrong_byte_is_refused_or_read(path: Path) -> None:
 
 @given(MESSAGES, st.data())
 @settings(SLOW, max_examples=examples(80, 800))
-def test_damaged_messages_are_refused_or_read_but_never_crash(message: CommitMessage, data: st.DataObject) -> None:
+def test_damaged_messages_are_refused_or_read_but_never_crash(
+    message: CommitMessage, data: st.DataObject
+) -> None:
     damaged = bytearray(message.serialize())
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(damaged) - 1))
@@ -181,7 +200,9 @@ def test_any_bytes_are_refused_or_read_but_never_crash(data: bytes) -> None:
         refused_or_read(data, read)
 
 
-def refused_or_read(data: bytes, read: Callable[[bytes], object] = CommitMessage.deserialize) -> None:
+def refused_or_read(
+    data: bytes, read: Callable[[bytes], object] = CommitMessage.deserialize
+) -> None:
     try:
         read(data)
     except FormatError:

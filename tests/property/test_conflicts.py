@@ -54,7 +54,9 @@ class Model:
     ever: set[tuple[int, str, int]] = field(default_factory=set)
 
     def conflicts(
-        self, added: dict[tuple[int, str, int], tuple[int, int]], removed: list[tuple[int, str, int]]
+        self,
+        added: dict[tuple[int, str, int], tuple[int, int]],
+        removed: list[tuple[int, str, int]],
     ) -> bool | None:
         """Whether these changes do not fit. None: they bring back what was removed, which is refused for as
         long as a manifest still says so."""
@@ -71,8 +73,11 @@ class Model:
         )
         return True if overlap else None if added.keys() & self.ever else False
 
-    def apply(self, added: dict[tuple[int, str, int], tuple[int, int]],
-              removed: list[tuple[int, str, int]]) -> None:  # fmt: skip
+    def apply(
+        self,
+        added: dict[tuple[int, str, int], tuple[int, int]],
+        removed: list[tuple[int, str, int]],
+    ) -> None:
         for key in removed:
             del self.live[key]
         self.live.update(added)
@@ -83,7 +88,11 @@ class Run:
     """The table and its model."""
 
     def __init__(self, mode: str, min_count: str) -> None:
-        options = {"bucket": "1", "conflict-detection-mode": mode, "manifest.merge-min-count": min_count}
+        options = {
+            "bucket": "1",
+            "conflict-detection-mode": mode,
+            "manifest.merge-min-count": min_count,
+        }
         self.bench = Bench(partitioned=True, keys=("id", "dt"), options=options)
         self.model = Model()
         self.committers: dict[int, Committer] = {}
@@ -93,12 +102,16 @@ class Run:
         low_key, high_key = serialize(KEY, (low,)), serialize(KEY, (low + width,))
         return replace(data_file(name), level=level, min_key=low_key, max_key=high_key)
 
-    def message(self, step: Step, added: list[DataFileMeta], removed: list[DataFileMeta]) -> CommitMessage:
+    def message(
+        self, step: Step, added: list[DataFileMeta], removed: list[DataFileMeta]
+    ) -> CommitMessage:
         made = self.bench.message("unused", dt=PARTITIONS[step.partition])
         for one in added:
             self.bench.message(one.file_name, dt=PARTITIONS[step.partition])
         if step.what == "compact":
-            return replace(made, new_files=(), compact_before=tuple(removed), compact_after=tuple(added))
+            return replace(
+                made, new_files=(), compact_before=tuple(removed), compact_after=tuple(added)
+            )
         return replace(made, new_files=tuple(added), deleted_files=tuple(removed))
 
     def take(self, step: Step) -> None:
@@ -107,7 +120,11 @@ class Run:
             self.committers[step.who] = self.bench.committer()
         committer, where = self.committers[step.who], step.partition
         names = [f"f{number}" for number in step.files]
-        known = {name: span for (p, name, level), span in self.model.live.items() if (p, level) == (where, 0)}
+        known = {
+            name: span
+            for (p, name, level), span in self.model.live.items()
+            if (p, level) == (where, 0)
+        }
         old = [self.file(name, 0, *_span(known.get(name, (0, 0)))) for name in names]
         removed: list[DataFileMeta] = []
         if step.what in ("overwrite", "truncate"):
@@ -123,9 +140,14 @@ class Run:
             name = names[0] if len(names) == 1 else f"c{self.number}"
             added, removed = [self.file(name, 5, step.low, step.width)], old
         request = self.bench.request(
-            self.number, [self.message(step, added, removed)], user=f"u{step.who}", checked=step.what == "replay"
+            self.number,
+            [self.message(step, added, removed)],
+            user=f"u{step.who}",
+            checked=step.what == "replay",
         )
-        plus = {(where, one.file_name, one.level): (step.low, step.low + step.width) for one in added}
+        plus = {
+            (where, one.file_name, one.level): (step.low, step.low + step.width) for one in added
+        }
         minus = [(where, one.file_name, one.level) for one in removed]
         twice = len(added) > len(plus)
         expected = True if twice else self.model.conflicts(plus, minus)
@@ -151,7 +173,8 @@ class Run:
         live = self.bench.live()
         dts = [deserialize((FIELDS[1].type,), entry.partition)[0] for entry in live]
         found = sorted(
-            (PARTITIONS.index(dt), one.file.file_name, one.file.level) for dt, one in zip(dts, live, strict=True)
+            (PARTITIONS.index(dt), one.file.file_name, one.file.level)
+            for dt, one in zip(dts, live, strict=True)
         )
         assert found == sorted(self.model.live)
         assert self.bench.orphans() == set()
@@ -163,7 +186,9 @@ def _span(span: tuple[int, int]) -> tuple[int, int]:
 
 @settings(max_examples=examples(40, 400))
 @given(st.lists(steps, max_size=14), modes, merging)
-def test_conflicts_and_live_files_are_what_a_dict_of_files_says(history: list[Step], mode: str, min_count: str) -> None:
+def test_conflicts_and_live_files_are_what_a_dict_of_files_says(
+    history: list[Step], mode: str, min_count: str
+) -> None:
     run = Run(mode, min_count)
     for step in history:
         run.take(step)

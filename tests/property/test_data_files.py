@@ -49,11 +49,16 @@ def storable(format_: str, type_: DataType, value: Any) -> Any:
             pairs = [(storable(format_, key, k), storable(format_, element, v)) for k, v in value]
             return list({repr(key): (key, one) for key, one in pairs}.values())
         case DataType(root=TypeRoot.ROW):
-            return tuple(storable(format_, one.type, member) for one, member in zip(type_.fields, value, strict=True))
+            return tuple(
+                storable(format_, one.type, member)
+                for one, member in zip(type_.fields, value, strict=True)
+            )
     return value
 
 
-def tables(folder: Path, java: Any, types: tuple[DataType, ...], options: dict[str, str]) -> tuple[Any, Path]:
+def tables(
+    folder: Path, java: Any, types: tuple[DataType, ...], options: dict[str, str]
+) -> tuple[Any, Path]:
     columns = [(f"f{i}", str(one)) for i, one in enumerate(types)]
     table = folder / f"t{next(NUMBERS)}"
     java.create_table(table, columns, options=options)
@@ -71,7 +76,10 @@ def test_java_reads_rows_of_any_types(java: Any, format_: str) -> None:
             types, internal = case
             options = {**FORMATS[format_], "target-file-size": target}
             columns, table = tables(folder, java, types, options)
-            kept = [tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal]
+            kept = [
+                tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True))
+                for row in internal
+            ]
             natural = [natural_row(types, row) for row in kept]
             commit(java, table, write(table, natural, batch_rows))
             assert same(columns, java.read(table), natural)
@@ -85,11 +93,16 @@ def test_statistics_equal_those_java_keeps(java: Any, format_: str) -> None:
         folder = Path(made)
 
         @SETTINGS
-        @given(case=rows(scalar_types()), mode=st.sampled_from(["truncate(16)", "truncate(1)", "full"]))
+        @given(
+            case=rows(scalar_types()), mode=st.sampled_from(["truncate(16)", "truncate(1)", "full"])
+        )
         def holds(case: Any, mode: str) -> None:
             types, internal = case
             options = {**FORMATS[format_], "metadata.stats-mode": mode}
-            kept = [tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal]
+            kept = [
+                tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True))
+                for row in internal
+            ]
             if format_ == "orc":  # Java's own bounds are wrong for NaN
                 kept = [tuple(None if _is_nan(v) else v for v in row) for row in kept]
             natural = [natural_row(types, row) for row in kept]

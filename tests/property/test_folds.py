@@ -48,21 +48,31 @@ VALUES: dict[str, tuple[str, Callable[[Random], Any]]] = {
     "c38": ("DECIMAL(38, 20)", decimals(20, 38)),
     "s": ("STRING", lambda r: r.choice(["", "a", "b", "a,b", "ä,,a", "b,b,c", ",", "zz"])),
     "b": ("BOOLEAN", lambda r: r.random() < 0.5),
-    "ts": ("TIMESTAMP(6)", lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5))),
+    "ts": (
+        "TIMESTAMP(6)",
+        lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5)),
+    ),
     "a": ("ARRAY<INT>", lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 4))]),
     "m": (
         "MAP<STRING, INT>",
         lambda r: {r.choice("xyz"): r.choice([1, None, 3]) for _ in range(r.randint(0, 3))},
     ),
-}  # fmt: skip
+}
 LARGE = {"c4": 10**4, "c18": 10**15}
 """What sums of small decimals may grow to on the way, but not be in the end."""
 
 NUMBERS = ["t", "i", "l", "d", "c4", "c18", "c20", "c38"]
 COLUMNS = {
-    "sum": NUMBERS, "product": NUMBERS, "max": ["t", "d", "c38", "s", "ts"], "min": ["l", "c20", "s"],
-    "bool_and": ["b"], "bool_or": ["b"], "listagg": ["s"], "collect": ["a"], "merge_map": ["m"],
-}  # fmt: skip
+    "sum": NUMBERS,
+    "product": NUMBERS,
+    "max": ["t", "d", "c38", "s", "ts"],
+    "min": ["l", "c20", "s"],
+    "bool_and": ["b"],
+    "bool_or": ["b"],
+    "listagg": ["s"],
+    "collect": ["a"],
+    "merge_map": ["m"],
+}
 
 
 def column_of(type_: str, values: list[Any]) -> pa.Array:
@@ -73,7 +83,9 @@ def column_of(type_: str, values: list[Any]) -> pa.Array:
 Keys = list[list[tuple[str, Any]]]
 
 
-def random_keys(random: Random, function: str, value: Callable[[Random], Any], keys: int, hot: int) -> Keys:
+def random_keys(
+    random: Random, function: str, value: Callable[[Random], Any], keys: int, hot: int
+) -> Keys:
     """The row kinds and values of a column, for this number of keys. One key has `hot` rows more."""
     choices = ["add", "add", "add"]
     if random.random() < 0.7:
@@ -84,7 +96,10 @@ def random_keys(random: Random, function: str, value: Callable[[Random], Any], k
     sizes = [random.randint(1, 8) for _ in range(keys)]
     sizes[random.randrange(keys)] += hot
     return [
-        [(random.choice(choices), None if random.random() < nulls else value(random)) for _ in range(size)]
+        [
+            (random.choice(choices), None if random.random() < nulls else value(random))
+            for _ in range(size)
+        ]
         for size in sizes
     ]
 
@@ -96,7 +111,9 @@ def as_actions(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, RowAct
     values = [rows[place][1] for place in np.argsort(order)]
     starts = np.cumsum([0, *map(len, keys[:-1])])
     does = np.array([DOES[what] for what, _ in rows], np.int8)
-    return column_of(type_, values), RowActions(KeyRuns(np.array(order), starts, np.zeros_like(does)), does)
+    return column_of(type_, values), RowActions(
+        KeyRuns(np.array(order), starts, np.zeros_like(does)), does
+    )
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -119,7 +136,9 @@ def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     error: type[Exception] | None = None
     try:
         expected = [fold_steps(options, name, type_, key) for key in given_keys]
-        if name in ("c4", "c18") and any(one is not None and abs(one) >= LARGE[name] for one in expected):
+        if name in ("c4", "c18") and any(
+            one is not None and abs(one) >= LARGE[name] for one in expected
+        ):
             error = NumericOverflow
     except Refused:
         error = InvalidData
@@ -154,11 +173,20 @@ def test_values_of_any_depth_have_one_number_exactly_if_they_are_equal(seed: int
         type_ = pa.struct([("x", pa.string()), ("y", pa.list_(type_))])
     values = [value(depth) for _ in range(30)]
     numbers = equals(pa.array([None, *values], type_).slice(1))
-    assert all((numbers[i] == numbers[j]) == (values[i] == values[j]) for i in range(30) for j in range(30))
+    assert all(
+        (numbers[i] == numbers[j]) == (values[i] == values[j]) for i in range(30) for j in range(30)
+    )
 
 
 def test_a_sum_with_negative_decimals_that_does_not_fit_the_type_is_an_error() -> None:
-    keys = [[("add", Decimal(45)), ("add", Decimal(-15)), ("older", Decimal(43)), ("back", Decimal(-9999))]]
+    keys = [
+        [
+            ("add", Decimal(45)),
+            ("add", Decimal(-15)),
+            ("older", Decimal(43)),
+            ("back", Decimal(-9999)),
+        ]
+    ]
     column, actions = as_actions(Random(0), "DECIMAL(4, 0)", keys)
     with pytest.raises(NumericOverflow, match="is 10072"):
         folded("db.t", "v", column, ColumnRule(function="sum"), actions)
@@ -170,7 +198,11 @@ def test_a_sum_with_negative_decimals_that_does_not_fit_the_type_is_an_error() -
         (False, [("set", [1, 1]), ("add", [1, 2, 2])], [1, 1, 2]),
         (False, [("set", [1, 1, 3]), ("add", [2]), ("back", [1, 5]), ("add", [1])], [1, 3, 2]),
         (False, [("add", [1, 1]), ("older", [2, 2, 1]), ("back", None)], [1, 2]),
-        (True, [("add", [1, 2]), ("older", [3, 3, 2]), ("back", [1]), ("add", [4])], [3, 3, 2, 1, 4]),
+        (
+            True,
+            [("add", [1, 2]), ("older", [3, 3, 2]), ("back", [1]), ("add", [4])],
+            [3, 3, 2, 1, 4],
+        ),
         (True, [("add", None), ("back", [1])], None),
     ],
     ids=repr,

@@ -20,25 +20,47 @@ SECONDS = 120
 PACKAGE = Path(paimon_stream.__file__).parent
 NAMED_LIKE_ONE = re.compile("decode|decompress|deserialize|parse|read|unescape|unpack")
 ALSO = {
-    "commit/table_cache.recorded_number", "format/avro_file.blocks_of", "format/parquet_footer.footer_start",
-    "format/names.Mentions.hashes", "options/checks.age_of", "options/checks.moment_millis",
-    "maintenance/automatic_tags.TagNames.time_of", "maintenance/expire.consumers",
-    "maintenance/expire_partitions.nanos_of", "maintenance/expiring.ExpiringNotes.unfinished",
-    "options/option.Options.value", "spark/checkpoint.Checkpoint.offsets_hash", "storage/location.shown_location",
-    "storage/location.store_location", "storage/store_errors.failure_of", "storage/store_sources.settings_of",
-    "storage/uri.open_storage", "stream/claims.registered_writers", "stream/claims.BatchSummary.of",
+    "commit/table_cache.recorded_number",
+    "format/avro_file.blocks_of",
+    "format/parquet_footer.footer_start",
+    "format/names.Mentions.hashes",
+    "options/checks.age_of",
+    "options/checks.moment_millis",
+    "maintenance/automatic_tags.TagNames.time_of",
+    "maintenance/expire.consumers",
+    "maintenance/expire_partitions.nanos_of",
+    "maintenance/expiring.ExpiringNotes.unfinished",
+    "options/option.Options.value",
+    "spark/checkpoint.Checkpoint.offsets_hash",
+    "storage/location.shown_location",
+    "storage/location.store_location",
+    "storage/store_errors.failure_of",
+    "storage/store_sources.settings_of",
+    "storage/uri.open_storage",
+    "stream/claims.registered_writers",
+    "stream/claims.BatchSummary.of",
     "stream/claims.previous_of",
-    "table/layout.external_roots", "table/layout.id_in_name",
-}  # fmt: skip
+    "table/layout.external_roots",
+    "table/layout.id_in_name",
+}
 """Decoders of other names."""
 OTHERS = {
     "api/inspection.",
-    "compact/publish.CompactReport.read_amplification", "compact/units.", "read/merged.reading_order",
-    "storage/base.Storage.read", "storage/local.LocalStorage.read", "storage/memory.MemoryStorage.read",
-    "storage/object_store.ObjectStorage.read", "storage/os_files.reading", "storage/read_ahead.ReadAhead.read",
-    "format/avro_file.encode_", "format/murmur.hash_bytes", "spark/datasource.PaimonDataSource.reader",
-    "catalogs/rest.RestStorage.read", "spark/datasource_stream.StreamReader.read",
-}  # fmt: skip
+    "compact/publish.CompactReport.read_amplification",
+    "compact/units.",
+    "read/merged.reading_order",
+    "storage/base.Storage.read",
+    "storage/local.LocalStorage.read",
+    "storage/memory.MemoryStorage.read",
+    "storage/object_store.ObjectStorage.read",
+    "storage/os_files.reading",
+    "storage/read_ahead.ReadAhead.read",
+    "format/avro_file.encode_",
+    "format/murmur.hash_bytes",
+    "spark/datasource.PaimonDataSource.reader",
+    "catalogs/rest.RestStorage.read",
+    "spark/datasource_stream.StreamReader.read",
+}
 """What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands for all that begin
 so."""
 
@@ -47,12 +69,18 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef, str]]:
     """The public functions and methods: each with its name, and its key in `reached`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ast.parse(path.read_text())
-        classes = [one for one in module.body if isinstance(one, ast.ClassDef) and not one.name.startswith("_")]
+        classes = [
+            one
+            for one in module.body
+            if isinstance(one, ast.ClassDef) and not one.name.startswith("_")
+        ]
         for owner, inside in [("", module.body), *((f"{one.name}.", one.body) for one in classes)]:
             for one in inside:
                 if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
                     first = min([one.lineno, *(each.lineno for each in one.decorator_list)])
-                    name = f"{path.relative_to(PACKAGE).with_suffix('').as_posix()}.{owner}{one.name}"
+                    name = (
+                        f"{path.relative_to(PACKAGE).with_suffix('').as_posix()}.{owner}{one.name}"
+                    )
                     yield name, one, f"{path}:{first}"
 
 
@@ -62,7 +90,9 @@ def decoders() -> dict[str, str]:
     for name, one, key in functions():
         first = one.args.args[0].annotation if one.args.args else None
         takes_bytes = first is not None and ast.unparse(first).startswith("bytes")
-        excluded = any(name == other or (other[-1] in "._" and name.startswith(other)) for other in OTHERS)
+        excluded = any(
+            name == other or (other[-1] in "._" and name.startswith(other)) for other in OTHERS
+        )
         if name in ALSO or (not excluded and (NAMED_LIKE_ONE.match(one.name) or takes_bytes)):
             found[name] = key
     return found
@@ -102,4 +132,6 @@ def test_every_decoder_of_the_package_has_a_case(tmp_path: Path) -> None:
     known, called = decoders(), reached(tmp_path)
     assert known.keys() >= ALSO
     missing = sorted(name for name, key in known.items() if key not in called)
-    assert not missing, "Add them to CASES in fuzzed_decoders.py, or to OTHERS if they decode nothing."
+    assert not missing, (
+        "Add them to CASES in fuzzed_decoders.py, or to OTHERS if they decode nothing."
+    )

@@ -33,7 +33,10 @@ KEYS: Mapping[str, list[Any]] = {
     "VARBINARY(20)": [b"", b"\x00", b"\x7f", b"\x80\x01"],
     "DATE": [dt.date(1969, 12, 31), dt.date(2024, 2, 29)],
     "DECIMAL(20, 2)": [Decimal("-1.50"), Decimal("0.00"), Decimal("99999999999999999.25")],
-    "TIMESTAMP(6)": [dt.datetime(1969, 12, 31, 23, 59, 59, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)],
+    "TIMESTAMP(6)": [
+        dt.datetime(1969, 12, 31, 23, 59, 59, 1),
+        dt.datetime(2024, 2, 29, 1, 2, 3, 4),
+    ],
 }
 FORMATS = ["parquet", "parquet", "parquet", "orc", "avro"]
 
@@ -69,7 +72,10 @@ class Stream:
             columns.insert(1, ("p", "STRING NOT NULL"))
         made = create_table(
             storage,
-            [DataField(id=i, name=name, type=parse_type(type_)) for i, (name, type_) in enumerate(columns)],
+            [
+                DataField(id=i, name=name, type=parse_type(type_))
+                for i, (name, type_) in enumerate(columns)
+            ],
             partition_keys=["p"] if self.partitioned else [],
             primary_keys=self.keys,
             options={**self.options, **self.engine.options},
@@ -94,7 +100,9 @@ def streams(draw: st.DrawFn, rows: int = 30) -> Stream:
         options["bucket-key"] = "k1"
     change = st.fixed_dictionaries(
         {
-            **{f"k{number}": st.sampled_from(KEYS[type_]) for number, type_ in enumerate(key_types)},
+            **{
+                f"k{number}": st.sampled_from(KEYS[type_]) for number, type_ in enumerate(key_types)
+            },
             **({"p": st.sampled_from(["a", "b", "ü/="])} if partitioned else {}),
             "v": st.none() | st.text(max_size=3),
             "n": st.none() | st.integers(-(2**40), 2**40),
@@ -102,7 +110,9 @@ def streams(draw: st.DrawFn, rows: int = 30) -> Stream:
         }
     )
     kinds = st.sampled_from(engine.kinds)
-    batches = draw(st.lists(st.lists(st.tuples(kinds, change), max_size=rows), min_size=1, max_size=4))
+    batches = draw(
+        st.lists(st.lists(st.tuples(kinds, change), max_size=rows), min_size=1, max_size=4)
+    )
     stream = Stream(
         engine=engine,
         key_types=key_types,
@@ -158,10 +168,15 @@ def in_task_order(table: PaimonTable, changes: list[Change]) -> list[Change]:
     if not changes:
         return changes
     inner = table._table
-    numbers = Router(inner.schema, inner.options).assign(batch_of(inner.schema, [row for _, row in changes]))
+    numbers = Router(inner.schema, inner.options).assign(
+        batch_of(inner.schema, [row for _, row in changes])
+    )
     groups = [numbers] * len(changes) if isinstance(numbers, int) else numbers.tolist()
     keys = table.schema.trimmed_primary_keys
-    order = sorted(range(len(changes)), key=lambda at: (groups[at], [_ordered(changes[at][1][one]) for one in keys]))
+    order = sorted(
+        range(len(changes)),
+        key=lambda at: (groups[at], [_ordered(changes[at][1][one]) for one in keys]),
+    )
     return [changes[at] for at in order]
 
 
@@ -187,11 +202,15 @@ def test_every_snapshot_has_the_rows_of_a_dict(stream: Stream) -> None:
 
 @settings(max_examples=examples(12, 120))
 @given(streams(rows=20))
-def test_java_reads_them_too(java: Any, tmp_path_factory: pytest.TempPathFactory, stream: Stream) -> None:
+def test_java_reads_them_too(
+    java: Any, tmp_path_factory: pytest.TempPathFactory, stream: Stream
+) -> None:
     import java_paimon
 
     path: Path = tmp_path_factory.mktemp("stream") / "db.db" / "t"
     table, states = write(stream, LocalStorage(str(path)))
     if states:
         schema = [(one.name, str(one.type)) for one in table.schema.fields]
-        assert java_paimon.canonical(schema, java.read(path)) == java_paimon.canonical(schema, states[-1])
+        assert java_paimon.canonical(schema, java.read(path)) == java_paimon.canonical(
+            schema, states[-1]
+        )

@@ -9,7 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
-from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
 from paimon_stream.format.manifest_avro import (
     decode_manifest,
     decode_manifest_list,
@@ -27,7 +33,10 @@ TEXT = st.text(max_size=20)
 NAMES = TEXT.filter(lambda text: wrong_with(text) is None)
 TEXTS = st.lists(TEXT, max_size=4).map(tuple)
 STATS = st.builds(
-    SimpleStats, min_values=BYTES, max_values=BYTES, null_counts=st.lists(st.none() | LONG, max_size=5).map(tuple)
+    SimpleStats,
+    min_values=BYTES,
+    max_values=BYTES,
+    null_counts=st.lists(st.none() | LONG, max_size=5).map(tuple),
 )
 FILES = st.builds(
     DataFileMeta,
@@ -53,7 +62,12 @@ FILES = st.builds(
     write_cols=st.none() | TEXTS,
 )
 ENTRIES = st.builds(
-    ManifestEntry, kind=st.sampled_from(FileKind), partition=BYTES, bucket=INT, total_buckets=INT, file=FILES
+    ManifestEntry,
+    kind=st.sampled_from(FileKind),
+    partition=BYTES,
+    bucket=INT,
+    total_buckets=INT,
+    file=FILES,
 )
 METAS = st.builds(
     ManifestFileMeta,
@@ -77,12 +91,16 @@ QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @QUIET
 @given(st.lists(ENTRIES, max_size=5), COMPRESSIONS)
 def test_a_manifest_comes_back_as_it_was(entries: list[ManifestEntry], compression: str) -> None:
-    assert decode_manifest(encode_manifest(entries, compression=compression, level=1), "x") == entries
+    assert (
+        decode_manifest(encode_manifest(entries, compression=compression, level=1), "x") == entries
+    )
 
 
 @QUIET
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.integers(2, 6))
-def test_entries_of_any_shapes_are_encoded_together_as_one_by_one(entries: list[ManifestEntry], count: int) -> None:
+def test_entries_of_any_shapes_are_encoded_together_as_one_by_one(
+    entries: list[ManifestEntry], count: int
+) -> None:
     many = [entries[number % len(entries)] for number in range(count)]
     assert entries_bytes(many) == b"".join(entries_bytes([one]) for one in many)
 
@@ -98,9 +116,16 @@ def test_entries_of_one_shape_are_encoded_together_as_one_by_one(
 ) -> None:
     many = []
     for size, created, bucket, nulls, low, name in varied:
-        stats = SimpleStats(min_values=low, max_values=low[::-1], null_counts=(0, nulls, nulls)[:width])
+        stats = SimpleStats(
+            min_values=low, max_values=low[::-1], null_counts=(0, nulls, nulls)[:width]
+        )
         file = replace(
-            like.file, file_size=size, creation_time=created, value_stats=stats, file_name=name, extra_files=()
+            like.file,
+            file_size=size,
+            creation_time=created,
+            value_stats=stats,
+            file_name=name,
+            extra_files=(),
         )
         many.append(replace(like, bucket=bucket, file=file))
     assert entries_bytes(many) == b"".join(entries_bytes([one]) for one in many)
@@ -108,13 +133,26 @@ def test_entries_of_one_shape_are_encoded_together_as_one_by_one(
 
 @QUIET
 @given(st.lists(METAS, max_size=5, unique_by=lambda one: one.file_name), COMPRESSIONS)
-def test_a_manifest_list_comes_back_as_it_was(metas: list[ManifestFileMeta], compression: str) -> None:
-    assert decode_manifest_list(encode_manifest_list(metas, compression=compression, level=1), "x") == metas
+def test_a_manifest_list_comes_back_as_it_was(
+    metas: list[ManifestFileMeta], compression: str
+) -> None:
+    assert (
+        decode_manifest_list(encode_manifest_list(metas, compression=compression, level=1), "x")
+        == metas
+    )
 
 
-@settings(deadline=None, max_examples=examples(400, 4000), suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(ENTRIES, min_size=1, max_size=3), st.sampled_from(["null", "zstd", "snappy"]), st.data())
-def test_damaged_manifests_raise_our_errors_only(entries: list[ManifestEntry], compression: str, data: Any) -> None:
+@settings(
+    deadline=None, max_examples=examples(400, 4000), suppress_health_check=[HealthCheck.too_slow]
+)
+@given(
+    st.lists(ENTRIES, min_size=1, max_size=3),
+    st.sampled_from(["null", "zstd", "snappy"]),
+    st.data(),
+)
+def test_damaged_manifests_raise_our_errors_only(
+    entries: list[ManifestEntry], compression: str, data: Any
+) -> None:
     broken = bytearray(encode_manifest(entries, compression=compression, level=1))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(broken) - 1))

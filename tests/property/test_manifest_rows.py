@@ -29,7 +29,9 @@ from tests.property.test_manifest_codec import ENTRIES
 _TEXT = json.dumps(MANIFEST_SCHEMA).encode()
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-QUICK = settings(deadline=None, max_examples=examples(40, 400), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(
+    deadline=None, max_examples=examples(40, 400), suppress_health_check=[HealthCheck.too_slow]
+)
 RECORD = dict[str, Any]
 
 
@@ -48,12 +50,18 @@ def judged(work: Callable[[], Any]) -> Any:
 
 
 @QUICK
-@given(st.lists(ENTRIES, max_size=6), st.lists(st.sampled_from(PATHS), unique=True, min_size=2), st.integers(0, 2**30))
+@given(
+    st.lists(ENTRIES, max_size=6),
+    st.lists(st.sampled_from(PATHS), unique=True, min_size=2),
+    st.integers(0, 2**30),
+)
 def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     entries: Sequence[Any], chosen: list[str], seed: int
 ) -> None:
     dice = random.Random(seed)
-    entries = dice.choices(entries, k=2 * len(entries)) if entries else []  # some come again, as runs do
+    entries = (
+        dice.choices(entries, k=2 * len(entries)) if entries else []
+    )  # some come again, as runs do
     data = encode_manifest(entries, compression="null", level=1)
     records = list(read_records(data, "x", _TEXT, 2))
     whole = [tuple(at(one, path) for path in chosen) for one in records]
@@ -66,7 +74,9 @@ def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
 
 @settings(QUICK, max_examples=examples(100, 1000))
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.data())
-def test_damaged_records_give_the_same_rows_or_the_same_error(entries: Sequence[Any], data: Any) -> None:
+def test_damaged_records_give_the_same_rows_or_the_same_error(
+    entries: Sequence[Any], data: Any
+) -> None:
     written = read_file(encode_manifest([*entries, entries[-1]], compression="null", level=1), "x")
     (block,) = written.blocks
     damaged = bytearray(block.data)
@@ -84,7 +94,9 @@ def test_damaged_records_give_the_same_rows_or_the_same_error(entries: Sequence[
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_leaves_out(seed: int) -> None:
+def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_leaves_out(
+    seed: int,
+) -> None:
     dice = random.Random(seed)
 
     def shuffled(schema: Mapping[str, Any]) -> RECORD:
@@ -105,7 +117,10 @@ def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_lea
     made = io.BytesIO()
     fastavro.writer(made, schema, records, codec="null", validator=False)
     found = list(read_manifest(made.getvalue(), "x", PATHS))
-    expected = [tuple(at(one, path) for path in PATHS) for one in read_records(made.getvalue(), "x", _TEXT, 2)]
+    expected = [
+        tuple(at(one, path) for path in PATHS)
+        for one in read_records(made.getvalue(), "x", _TEXT, 2)
+    ]
     assert found == expected
     wanted = records[0]["_PARTITION"]
     entries = decode_manifest(made.getvalue(), "x", wanted.__eq__, bool)
@@ -129,7 +144,9 @@ def filled(type_: Any, dice: random.Random) -> Any:
             return filled(dice.choice(type_), dice)
         case {"type": "record", "fields": fields}:
             made = {one["name"]: filled(one["type"], dice) for one in fields}
-            made.update({name: value for name, value in (("_VERSION", 2), ("_KIND", 1)) if name in made})
+            made.update(
+                {name: value for name, value in (("_VERSION", 2), ("_KIND", 1)) if name in made}
+            )
             return made
         case {"type": "array", "items": items}:
             return [filled(items, dice) for _ in range(dice.randrange(3))]
@@ -157,16 +174,28 @@ def test_all_manifests_of_the_golden_tables_are_as_a_generic_reader_has_them() -
         records = list(read_records(data, name, _TEXT, 2))
         expected = [tuple(at(one, path) for path in PATHS) for one in records]
         blocks = read_file(data, name).blocks
-        rows = [row for block in blocks for row in read_entries(block.data, block.records, 2, None, [].append)]
+        rows = [
+            row
+            for block in blocks
+            for row in read_entries(block.data, block.records, 2, None, [].append)
+        ]
         assert rows == expected
         seen += len(expected)
     assert seen > 50
 
 
 def test_another_version_is_refused() -> None:
-    one = ManifestEntry(kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=data_file("data-a.parquet"))
+    one = ManifestEntry(
+        kind=FileKind.ADD,
+        partition=b"",
+        bucket=0,
+        total_buckets=1,
+        file=data_file("data-a.parquet"),
+    )
     (block,) = read_file(encode_manifest([one], compression="null", level=1), "x").blocks
-    file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x02" + block.data[1:])])
+    file = encode_file(
+        json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x02" + block.data[1:])]
+    )
     with pytest.raises(UnknownVersion, match="version 1"):
         list(read_manifest(file, "x", PATHS))
 
@@ -175,6 +204,8 @@ def test_another_version_is_refused() -> None:
 def test_a_block_that_ends_elsewhere_is_corrupt(tail: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         read_entries(b"\x04\x00" + tail, 1, 2, None, [].append)
-    file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x04\x00" + tail)])
+    file = encode_file(
+        json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x04\x00" + tail)]
+    )
     with pytest.raises(CorruptMetadata):
         list(read_manifest(file, "x", PATHS))

@@ -37,8 +37,13 @@ ANY = ["last_value", "last_non_null_value", "first_value", "first_non_null_value
 
 
 def schema_of(options: dict[str, str]) -> TableSchema:
-    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(TYPES.items()))
-    return TableSchema(id=0, fields=fields, highest_field_id=99, primary_keys=("k",), options=options)
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(text))
+        for i, (name, text) in enumerate(TYPES.items())
+    )
+    return TableSchema(
+        id=0, fields=fields, highest_field_id=99, primary_keys=("k",), options=options
+    )
 
 
 def table_of(rows: list[Stored]) -> pa.Table:
@@ -63,7 +68,11 @@ def rows_of(table: pa.Table) -> list[str]:
         return dict(one) if name in maps and one is not None else one
 
     made = [
-        (row["_SEQUENCE_NUMBER"], row["_VALUE_KIND"], {name: value(name, row[name]) for name in names})
+        (
+            row["_SEQUENCE_NUMBER"],
+            row["_VALUE_KIND"],
+            {name: value(name, row[name]) for name in names},
+        )
         for row in table.to_pylist()
     ]
     return [_text(row) for row in made]
@@ -118,9 +127,12 @@ def test_many_rows_of_a_key_become_the_row_that_java_would_make_of_them(
 ) -> None:
     options, kinds = table
     given_rows = random_rows(Random(seed), kinds, rows)
-    options = {key: value for key, value in options.items() if key.split(".")[1:2] not in (["d"], ["f"])}
     options = {
-        key: ",".join(p for p in value.split(",") if p not in ("d", "f")) or value for key, value in options.items()
+        key: value for key, value in options.items() if key.split(".")[1:2] not in (["d"], ["f"])
+    }
+    options = {
+        key: ",".join(p for p in value.split(",") if p not in ("d", "f")) or value
+        for key, value in options.items()
     }
     spec = MergeSpec.of(schema_of(options), Options(options))
     try:

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from paimon_stream.commit.committer import Published
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.table.manifest_merge import ManifestAccess, MergeLimits, full_merge, merge_manifests, minor_merge
+from paimon_stream.table.manifest_merge import (
+    ManifestAccess,
+    MergeLimits,
+    full_merge,
+    merge_manifests,
+    minor_merge,
+)
 from tests.kits.commits import Bench, data_file
 from tests.kits.seeds import examples
 
@@ -18,10 +24,14 @@ History = list[list[tuple[int, bytes]]]
 """Commits: each touches files by number. The first touch adds, the second deletes, later ones do nothing."""
 
 histories = st.lists(
-    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([b"p", b"q", b"r"])), max_size=6), max_size=14
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([b"p", b"q", b"r"])), max_size=6),
+    max_size=14,
 )
 limit_sets = st.builds(
-    MergeLimits, target_size=st.integers(1, 60), full_size=st.integers(1, 300), min_count=st.integers(1, 6)
+    MergeLimits,
+    target_size=st.integers(1, 60),
+    full_size=st.integers(1, 300),
+    min_count=st.integers(1, 6),
 )
 
 
@@ -44,7 +54,9 @@ class Manifests:
                 file_size=10 * len(kept),
                 num_added_files=sum(entry.kind is FileKind.ADD for entry in kept),
                 num_deleted_files=sum(entry.kind is FileKind.DELETE for entry in kept),
-                partition_stats=SimpleStats(min_values=min(partitions), max_values=max(partitions), null_counts=()),
+                partition_stats=SimpleStats(
+                    min_values=min(partitions), max_values=max(partitions), null_counts=()
+                ),
                 schema_id=0,
             ),
         )
@@ -57,14 +69,18 @@ class Manifests:
 
     @property
     def access(self) -> ManifestAccess:
-        return ManifestAccess(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
+        return ManifestAccess(
+            read=self.read, write=self.write, join=self.join, may_contain=may_contain
+        )
 
     def live(self, metas: Iterable[ManifestFileMeta]) -> list[str]:
         """As readers see it: every ADD that no DELETE names, twice if it is listed twice."""
         entries = [entry for meta in metas for entry in self.read(meta)]
         gone = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
         return sorted(
-            f"{e.partition!r}/{e.file.file_name}" for e in entries if e.kind is FileKind.ADD and e.identity not in gone
+            f"{e.partition!r}/{e.file.file_name}"
+            for e in entries
+            if e.kind is FileKind.ADD and e.identity not in gone
         )
 
 
@@ -83,7 +99,11 @@ def manifests(access: Manifests, history: History) -> tuple[ManifestFileMeta, ..
                 kind = FileKind.ADD if touched[where] == 1 else FileKind.DELETE
                 number, partition = where
                 file = data_file(f"f{number}")
-                entries.append(ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=-1, file=file))
+                entries.append(
+                    ManifestEntry(
+                        kind=kind, partition=partition, bucket=0, total_buckets=-1, file=file
+                    )
+                )
         metas.extend(access.write(entries))
     return tuple(metas)
 
@@ -120,7 +140,9 @@ def test_merging_again_and_again_while_commits_come_in_changes_nothing(
 
 @settings(max_examples=examples(40, 400), deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from("xy")), max_size=25),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from("xy")), max_size=25
+    ),
     st.integers(1, 6),
     st.booleans(),
 )

@@ -100,7 +100,9 @@ def test_many_names_that_are_one_piece_are_refused() -> None:
     assert refused(CommitMessage.deserialize, data)
 
 
-@pytest.mark.parametrize("element", ["STRING", "BYTES", "ARRAY<INT>", "ROW<a STRING>", "MAP<INT, STRING>"])
+@pytest.mark.parametrize(
+    "element", ["STRING", "BYTES", "ARRAY<INT>", "ROW<a STRING>", "MAP<INT, STRING>"]
+)
 def test_an_array_of_elements_that_are_one_piece_is_refused(element: str) -> None:
     array = array_of_one_piece(count=10_000, size=100_000)
     row = bytes(8) + struct.pack("<ii", len(array), 16) + array
@@ -127,11 +129,14 @@ def test_a_large_message_of_real_entries_stays_in_bounds() -> None:
         file_size=1,
         row_count=2000,
         deletions=tuple(
-            DeletionRange(data_file=f"data-{n:040}", offset=n, length=1, cardinality=1) for n in range(2000)
+            DeletionRange(data_file=f"data-{n:040}", offset=n, length=1, cardinality=1)
+            for n in range(2000)
         ),
     )
     files = tuple(replace(FILE, file_name=f"data-{n:040}.parquet") for n in range(2000))
-    message = CommitMessage(partition=bytes(12), bucket=0, total_buckets=1, new_files=files, new_index_files=(index,))
+    message = CommitMessage(
+        partition=bytes(12), bucket=0, total_buckets=1, new_files=files, new_index_files=(index,)
+    )
     data = message.serialize()
     assert not refused(CommitMessage.deserialize, data)
     assert CommitMessage.deserialize(data) == message
@@ -155,8 +160,13 @@ def test_any_bytes_are_refused_or_read_in_bounds(data: bytes) -> None:
         refused(read, data)
 
 
-ROW_TYPES = [parse_type(t) for t in ("ARRAY<ROW<a STRING, b ARRAY<BYTES>>>", "MAP<STRING, ROW<d DECIMAL(30, 2)>>")]
-ROW = encode_row(ROW_TYPES, [[("a name", [b"0123456789", None])] * 3, [("key", (None,)), ("k2", None)]])
+ROW_TYPES = [
+    parse_type(t)
+    for t in ("ARRAY<ROW<a STRING, b ARRAY<BYTES>>>", "MAP<STRING, ROW<d DECIMAL(30, 2)>>")
+]
+ROW = encode_row(
+    ROW_TYPES, [[("a name", [b"0123456789", None])] * 3, [("key", (None,)), ("k2", None)]]
+)
 
 
 @given(st.data())

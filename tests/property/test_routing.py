@@ -25,22 +25,41 @@ from paimon_stream.write.routing import Group, Router, split
 TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "a", "b", "größer", "%", "x" * 40]))
 DOUBLES = st.one_of(st.none(), st.sampled_from([0.0, -0.0, float("nan"), float("-inf"), 1.5]))
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([2**63 - 1, -(2**63)]))
-DECIMALS = st.one_of(st.none(), st.sampled_from([Decimal("1.50"), Decimal("-0.01"), Decimal("0.00")]))
+DECIMALS = st.one_of(
+    st.none(), st.sampled_from([Decimal("1.50"), Decimal("-0.01"), Decimal("0.00")])
+)
 ROWS = st.lists(st.tuples(TEXTS, DOUBLES, NUMBERS, DECIMALS, TEXTS), min_size=1, max_size=60)
-COLUMNS = (("s", "STRING"), ("d", "DOUBLE"), ("n", "BIGINT"), ("m", "DECIMAL(20, 2)"), ("t", "STRING"))
+COLUMNS = (
+    ("s", "STRING"),
+    ("d", "DOUBLE"),
+    ("n", "BIGINT"),
+    ("m", "DECIMAL(20, 2)"),
+    ("t", "STRING"),
+)
 
 
-def schema(partition: tuple[str, ...], keys: tuple[str, ...] = (), buckets: int = -1) -> TableSchema:
+def schema(
+    partition: tuple[str, ...], keys: tuple[str, ...] = (), buckets: int = -1
+) -> TableSchema:
     fields = tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS))
-    options = {"bucket": str(buckets), "bucket-key": ",".join(keys)} if keys else {"bucket": str(buckets)}
+    options = (
+        {"bucket": str(buckets), "bucket-key": ",".join(keys)} if keys else {"bucket": str(buckets)}
+    )
     return TableSchema(
-        id=0, fields=fields, highest_field_id=4, partition_keys=partition, options=MappingProxyType(options)
+        id=0,
+        fields=fields,
+        highest_field_id=4,
+        partition_keys=partition,
+        options=MappingProxyType(options),
     )
 
 
 def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     table = schema(())
-    columns = [pa.array([row[i] for row in rows], arrow_type(one.type)) for i, one in enumerate(table.fields)]
+    columns = [
+        pa.array([row[i] for row in rows], arrow_type(one.type))
+        for i, one in enumerate(table.fields)
+    ]
     return ColumnPlan.of(table).conform(pa.record_batch(columns, names=list(table.field_names)))
 
 
@@ -55,7 +74,9 @@ def one_by_one(batch: pa.RecordBatch, table: TableSchema, buckets: int) -> list[
     key_types = [table.field(name).type for name in table.bucket_keys]
     groups = []
     for partition, key in zip(rows(table.partition_keys), rows(table.bucket_keys), strict=True):
-        bucket = abs(int(np.fmod(hash_bytes(encode_row(key_types, key)), buckets))) if key_types else 0
+        bucket = (
+            abs(int(np.fmod(hash_bytes(encode_row(key_types, key)), buckets))) if key_types else 0
+        )
         groups.append(Group(serialize(partition_types, partition), bucket))
     return groups
 
@@ -89,9 +110,14 @@ def test_routing_equals_the_rules_row_by_row(
 
 @given(numbers=st.lists(st.sampled_from([0, 1, 2, 5, 70_000]), min_size=1, max_size=80))
 def test_split_keeps_every_row_and_the_order_inside_a_group(numbers: list[int]) -> None:
-    batch = pa.record_batch({"row": np.arange(len(numbers)), "text": [str(i) for i in range(len(numbers))]})
+    batch = pa.record_batch(
+        {"row": np.arange(len(numbers)), "text": [str(i) for i in range(len(numbers))]}
+    )
     parts = list(split(batch, np.array(numbers, dtype=np.int64)))
-    expected = {number: [i for i, of in enumerate(numbers) if of == number] for number in sorted(set(numbers))}
+    expected = {
+        number: [i for i, of in enumerate(numbers) if of == number]
+        for number in sorted(set(numbers))
+    }
     assert [number for number, _ in parts] == list(expected)
     assert {number: part.column("row").to_pylist() for number, part in parts} == expected
     assert all(part.column("text").to_pylist() == list(map(str, expected[n])) for n, part in parts)
@@ -114,7 +140,9 @@ def test_many_partition_columns_of_many_values_do_not_overflow() -> None:
     )
     values = np.arange(500, dtype=np.int32)
     router = Router(table, Options({}))
-    numbers = router.assign(ColumnPlan.of(table).conform(pa.record_batch({f"p{i}": values for i in range(8)})))
+    numbers = router.assign(
+        ColumnPlan.of(table).conform(pa.record_batch({f"p{i}": values for i in range(8)}))
+    )
     assert not isinstance(numbers, int)
     assert numbers.tolist() == list(range(500))
     assert router.groups[499].partition == serialize([parse_type("INT")] * 8, [499] * 8)
@@ -133,7 +161,9 @@ def test_many_partition_columns_of_many_values_do_not_overflow() -> None:
     ],
     ids=lambda one: str(one)[:3],
 )
-def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(value: str, too_long: int | None) -> None:
+def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(
+    value: str, too_long: int | None
+) -> None:
     table = schema(("s",))
     rest = batch_of([("x", None, None, None, None)] * 5)
     column = pa.array(["ok", value, None, value, value + "y"])
@@ -143,7 +173,9 @@ def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(value: str, 
         router.assign(batch.slice(0, 4))
         assert len(router.groups) == 3
         return
-    with pytest.raises(ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}") as raised:
+    with pytest.raises(
+        ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}"
+    ) as raised:
         router.assign(batch)
     assert raised.value.context == {"table": "/w/t", "column": "s", "count": 3}
 

@@ -50,14 +50,22 @@ def test_every_row_is_written_once_and_in_order(
     )
     storage = MemoryStorage()
     spec = WriteSpec(
-        storage=storage, schema=schema, options=Options(options), runtime=simulated(1), buffer_bytes=buffer_bytes
+        storage=storage,
+        schema=schema,
+        options=Options(options),
+        runtime=simulated(1),
+        buffer_bytes=buffer_bytes,
     )
     expected: list[tuple[int, str | None]] = []
     batches = []
     for values in data:
         numbers = range(len(expected), len(expected) + len(values))
         expected += zip(numbers, values, strict=True)
-        batches.append(pa.record_batch({"n": pa.array(numbers, pa.int64()), "p": pa.array(values, pa.string())}))
+        batches.append(
+            pa.record_batch(
+                {"n": pa.array(numbers, pa.int64()), "p": pa.array(values, pa.string())}
+            )
+        )
 
     result = write_task(spec, batches)
 

@@ -49,12 +49,16 @@ class Server:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.child.poll() is not None:
-                raise RuntimeError(f"{command[0]} ended with {self.child.returncode}: {self._said()}")
+                raise RuntimeError(
+                    f"{command[0]} ended with {self.child.returncode}: {self._said()}"
+                )
             with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
                 return
             time.sleep(0.1)
         self.stop()
-        raise RuntimeError(f"{command[0]} did not listen on {port} within {seconds:.0f} s: {self._said()}")
+        raise RuntimeError(
+            f"{command[0]} did not listen on {port} within {seconds:.0f} s: {self._said()}"
+        )
 
     def _said(self) -> str:
         return self.log.read_text(errors="replace")[-800:]

@@ -38,13 +38,33 @@ class Azurite(Server):
     @property
     def options(self) -> dict[str, str]:
         """Storage options; `azure.endpoint` is what an emulator needs beside Paimon's own names."""
-        return {"azure.endpoint": self.endpoint, f"fs.azure.account.key.{self.account}.dfs.core.windows.net": self.key}
+        return {
+            "azure.endpoint": self.endpoint,
+            f"fs.azure.account.key.{self.account}.dfs.core.windows.net": self.key,
+        }
 
 
 def signature() -> str:
     """A shared access signature for everything. Unlike a key's, it covers no headers of a request."""
-    given = {"sp": "rwdlacx", "ss": "b", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-10-02"}
-    signed = [ACCOUNT, given["sp"], given["ss"], given["srt"], "", given["se"], "", "", given["sv"], ""]
+    given = {
+        "sp": "rwdlacx",
+        "ss": "b",
+        "srt": "sco",
+        "se": "2099-01-01T00:00:00Z",
+        "sv": "2020-10-02",
+    }
+    signed = [
+        ACCOUNT,
+        given["sp"],
+        given["ss"],
+        given["srt"],
+        "",
+        given["se"],
+        "",
+        "",
+        given["sv"],
+        "",
+    ]
     made = hmac.new(base64.b64decode(KEY), "\n".join(signed).encode(), hashlib.sha256).digest()
     return urllib.parse.urlencode({**given, "sig": base64.b64encode(made).decode()})
 
@@ -74,11 +94,19 @@ def _create_container(server: Azurite) -> None:
     path = f"/{ACCOUNT}/{CONTAINER}"
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     canonical = "\n".join(["PUT", "", "", "", "", "", "", "", "", "", "", ""]) + "\n"
-    canonical += "".join(f"{k}:{v}\n" for k, v in sorted(headers.items())) + f"/{ACCOUNT}{path}\nrestype:container"
-    signature = base64.b64encode(hmac.new(base64.b64decode(KEY), canonical.encode(), hashlib.sha256).digest()).decode()
+    canonical += (
+        "".join(f"{k}:{v}\n" for k, v in sorted(headers.items()))
+        + f"/{ACCOUNT}{path}\nrestype:container"
+    )
+    signature = base64.b64encode(
+        hmac.new(base64.b64decode(KEY), canonical.encode(), hashlib.sha256).digest()
+    ).decode()
     headers["Authorization"] = f"SharedKey {ACCOUNT}:{signature}"
     urllib.request.urlopen(
-        urllib.request.Request(f"{server.url}{path}?restype=container", method="PUT", headers=headers), timeout=30
+        urllib.request.Request(
+            f"{server.url}{path}?restype=container", method="PUT", headers=headers
+        ),
+        timeout=30,
     ).read()
 
 
@@ -95,6 +123,11 @@ def start(folder: Path, port: int = 0) -> Azurite:
         "--silent",
         "--inMemoryPersistence",
     ]
-    server = Azurite(command, port, folder / "azurite.log", env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"})
+    server = Azurite(
+        command,
+        port,
+        folder / "azurite.log",
+        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
+    )
     _create_container(server)
     return server

@@ -61,7 +61,14 @@ ACTIONS = (
     "die_before",
     "die_after",
 )
-HOP = {"connection", "keep-alive", "proxy-connection", "expect", "transfer-encoding", "content-length"}
+HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "expect",
+    "transfer-encoding",
+    "content-length",
+}
 S3_ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>planned fault</Message></Error>'
 S3_CODES = {
     403: "AccessDenied",
@@ -117,10 +124,14 @@ class Entry:
 class FaultProxy:
     """The proxy in a thread of this process. `target` is HOST:PORT; only loopback is listened to."""
 
-    def __init__(self, target: str, port: int = 0, seed: int | None = None, record: bool = False) -> None:
+    def __init__(
+        self, target: str, port: int = 0, seed: int | None = None, record: bool = False
+    ) -> None:
         self.host, _, self.target_port = target.partition(":")
         self.record = record
-        self.translate: Callable[[dict[str, str]], None] | None = None  # changes request headers on their way
+        self.translate: Callable[[dict[str, str]], None] | None = (
+            None  # changes request headers on their way
+        )
         self.port, self.rules, self.log = port, [], []
         self._random, self._lock = random.Random(seed), threading.Lock()
         self._ready = threading.Event()
@@ -166,7 +177,11 @@ class FaultProxy:
     # -- within -----------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        self._loop, self._held, self._done = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        self._loop, self._held, self._done = (
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
         server = await asyncio.start_server(self._client, "127.0.0.1", self.port, limit=1 << 20)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
@@ -178,7 +193,13 @@ class FaultProxy:
         try:
             while await self._one(reader, writer, upstream):
                 pass
-        except (OSError, asyncio.CancelledError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        except (
+            OSError,
+            asyncio.CancelledError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            ValueError,
+        ):
             pass
         finally:
             for stream in (writer, *upstream[1:]):
@@ -193,7 +214,9 @@ class FaultProxy:
         if headers.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if path.startswith("/__proxy__/"):
-            return await self._order(method, path, await _body(reader, headers, request=True), writer)
+            return await self._order(
+                method, path, await _body(reader, headers, request=True), writer
+            )
         rule = self._due(method, path, line, headers)
         action = rule.action if rule else None
         entry = Entry(method, path, action, None, None, 0.0, time.time(), headers)
@@ -214,14 +237,21 @@ class FaultProxy:
             if action == "die_before":
                 os.kill(os.getpid(), signal.SIGKILL)
             if action == "late":
-                asyncio.get_running_loop().create_task(self._late(rule.seconds, line, headers, body, entry))
+                asyncio.get_running_loop().create_task(
+                    self._late(rule.seconds, line, headers, body, entry)
+                )
                 return False
             if action == "delay":
                 await asyncio.sleep(rule.seconds)
             if action == "hold":
                 await self._held.wait()
-            status, reason, answer_headers, answer = await self._ask(upstream, line, headers, body, method)
-            entry.status, entry.answer = status, answer.decode("utf-8", "replace") if self.record else None
+            status, reason, answer_headers, answer = await self._ask(
+                upstream, line, headers, body, method
+            )
+            entry.status, entry.answer = (
+                status,
+                answer.decode("utf-8", "replace") if self.record else None,
+            )
             if action == "hang":
                 await asyncio.sleep(rule.seconds)
             if action == "die_after":
@@ -233,7 +263,9 @@ class FaultProxy:
                 return await _answer(writer, rule.status, *_planned(rule, method))
             entry.sent = status
             length = answer_headers.get("content-length") if method == "HEAD" else str(len(answer))
-            out = [f"HTTP/1.1 {status} {reason}"] + [f"{k}: {v}" for k, v in answer_headers.items() if k not in HOP]
+            out = [f"HTTP/1.1 {status} {reason}"] + [
+                f"{k}: {v}" for k, v in answer_headers.items() if k not in HOP
+            ]
             if status >= 200 and status != 204 and length is not None:
                 out.append(f"content-length: {length}")
             writer.write("\r\n".join([*out, "", ""]).encode("latin-1"))
@@ -247,10 +279,18 @@ class FaultProxy:
         text = "\n".join([line, *(f"{k}: {v}" for k, v in headers.items())])
         with self._lock:
             for rule in self.rules:
-                if rule.method in ("", method) and re.search(rule.path, path) and re.search(rule.head, text):
+                if (
+                    rule.method in ("", method)
+                    and re.search(rule.path, path)
+                    and re.search(rule.head, text)
+                ):
                     rule.seen += 1
                     spent = rule.times is not None and rule.fired >= rule.times
-                    if rule.seen > rule.skip and not spent and self._random.random() < rule.probability:
+                    if (
+                        rule.seen > rule.skip
+                        and not spent
+                        and self._random.random() < rule.probability
+                    ):
                         rule.fired += 1
                         self.struck.set()
                         return rule
@@ -265,7 +305,9 @@ class FaultProxy:
 
     async def _send(self, upstream, line, headers, body: bytes, length: int) -> None:
         if not upstream:
-            upstream.extend(await asyncio.open_connection(self.host, int(self.target_port), limit=1 << 20))
+            upstream.extend(
+                await asyncio.open_connection(self.host, int(self.target_port), limit=1 << 20)
+            )
         if self.translate is not None:
             self.translate(headers := dict(headers))
         lines = [line] + [f"{k}: {v}" for k, v in headers.items() if k not in HOP]
@@ -289,7 +331,9 @@ class FaultProxy:
                 if upstream:
                     upstream[1].close()
                 upstream.clear()
-                if not reused or attempt == 2:  # an idle connection that the server had closed is opened again
+                if (
+                    not reused or attempt == 2
+                ):  # an idle connection that the server had closed is opened again
                     raise
         status_line, answer_headers = found
         _, status, *reason = status_line.split(" ", 2)
@@ -341,13 +385,22 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str], request: 
 
 
 def _planned(rule: Rule, method: str) -> tuple[bytes, dict[str, str]]:
-    body = rule.body if rule.body is not None else S3_ERROR.format(code=S3_CODES.get(rule.status, "InternalError"))
-    return b"" if method == "HEAD" else body.encode(), {"content-type": "application/xml", **rule.headers}
+    body = (
+        rule.body
+        if rule.body is not None
+        else S3_ERROR.format(code=S3_CODES.get(rule.status, "InternalError"))
+    )
+    return b"" if method == "HEAD" else body.encode(), {
+        "content-type": "application/xml",
+        **rule.headers,
+    }
 
 
 async def _answer(writer, status: int, body: bytes, headers: dict[str, str]) -> bool:
     lines = (
-        [f"HTTP/1.1 {status} Planned"] + [f"{k}: {v}" for k, v in headers.items()] + [f"content-length: {len(body)}"]
+        [f"HTTP/1.1 {status} Planned"]
+        + [f"{k}: {v}" for k, v in headers.items()]
+        + [f"content-length: {len(body)}"]
     )
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
     await writer.drain()
@@ -357,7 +410,9 @@ async def _answer(writer, status: int, body: bytes, headers: dict[str, str]) -> 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--target", required=True, help="HOST:PORT of the server")
-    options.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
+    options.add_argument(
+        "--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one"
+    )
     options.add_argument("--rules", help="a JSON file: a list of rules")
     options.add_argument("--seed", type=int)
     options.add_argument("--record", action="store_true", help="keep bodies in the log")

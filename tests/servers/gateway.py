@@ -37,8 +37,13 @@ class Gateway:
     def order(self, *rules: Rule) -> None:
         """Replaces the rules."""
         url = f"{self.url}/__proxy__/rules"
-        for method, body in (("DELETE", None), ("POST", json.dumps([asdict(one) for one in rules]).encode())):
-            urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=30).read()
+        for method, body in (
+            ("DELETE", None),
+            ("POST", json.dumps([asdict(one) for one in rules]).encode()),
+        ):
+            urllib.request.urlopen(
+                urllib.request.Request(url, body, method=method), timeout=30
+            ).read()
 
     def _started(self) -> Server:
         return Server(self._command, self.port, self._log)

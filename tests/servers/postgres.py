@@ -49,7 +49,17 @@ def start(folder: Path) -> Postgres:
         shutil.chown(secret, _SYSTEM_USER)
         shutil.chown(folder, _SYSTEM_USER)
     data = str(Path(folder) / "data")
-    made = [initdb, "-D", data, "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--locale=C"]
+    made = [
+        initdb,
+        "-D",
+        data,
+        "-U",
+        USER,
+        "--auth=scram-sha-256",
+        f"--pwfile={secret}",
+        "--no-sync",
+        "--locale=C",
+    ]
     done = subprocess.run([*as_user, *made], capture_output=True, text=True, cwd=folder)
     if done.returncode:
         raise RuntimeError(f"initdb failed: {done.stderr}")
@@ -66,4 +76,6 @@ def start(folder: Path) -> Postgres:
         "-c",
         "timezone=America/New_York",
     ]
-    return Postgres([*as_user, server, "-D", data, *how], port, Path(folder) / "postgres.log", folder=folder)
+    return Postgres(
+        [*as_user, server, "-D", data, *how], port, Path(folder) / "postgres.log", folder=folder
+    )

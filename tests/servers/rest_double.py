@@ -26,7 +26,12 @@ Answer = tuple[int, Any]
 
 
 def missing(kind: str, name: str) -> Answer:
-    return 404, {"resourceType": kind, "resourceName": name, "message": f"{kind} {name} is not there", "code": 404}
+    return 404, {
+        "resourceType": kind,
+        "resourceName": name,
+        "message": f"{kind} {name} is not there",
+        "code": 404,
+    }
 
 
 @dataclass
@@ -82,7 +87,13 @@ class RestDouble:
                     self.close_connection = True
                     return
                 status, node = answer
-                data = b"" if node is None else node.encode() if isinstance(node, str) else json.dumps(node).encode()
+                data = (
+                    b""
+                    if node is None
+                    else node.encode()
+                    if isinstance(node, str)
+                    else json.dumps(node).encode()
+                )
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -95,11 +106,19 @@ class RestDouble:
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
 
     def options(self, **more: str) -> dict[str, str]:
         """The options of a catalog on this server."""
-        given = {"metastore": "rest", "uri": self.url, "warehouse": "wh", "token.provider": "bear", "token": TOKEN}
+        given = {
+            "metastore": "rest",
+            "uri": self.url,
+            "warehouse": "wh",
+            "token.provider": "bear",
+            "token": TOKEN,
+        }
         return {**given, **more}
 
     def table(self, name: str) -> Served:
@@ -116,7 +135,9 @@ class RestDouble:
 
     def commits(self) -> list[Any]:
         """The bodies of all commits."""
-        return [body for verb, path, body in self.log if verb == "POST" and path.endswith("/commit")]
+        return [
+            body for verb, path, body in self.log if verb == "POST" and path.endswith("/commit")
+        ]
 
     def __enter__(self) -> RestDouble:
         self._thread.start()
@@ -128,7 +149,9 @@ class RestDouble:
 
     # -- requests -------------------------------------------------------------------------------------
 
-    def _serve(self, verb: str, target: str, body: Any, headers: Mapping[str, str]) -> Answer | None:
+    def _serve(
+        self, verb: str, target: str, body: Any, headers: Mapping[str, str]
+    ) -> Answer | None:
         url = urlsplit(target)
         asked = {key: one[0] for key, one in parse_qs(url.query).items()}
         if target.endswith("/commit") and self.faults and callable(self.faults[0]):
@@ -147,7 +170,9 @@ class RestDouble:
                 one()
             return answer
 
-    def _answer(self, verb: str, parts: list[str], asked: dict[str, str], body: Any) -> Answer | None:
+    def _answer(
+        self, verb: str, parts: list[str], asked: dict[str, str], body: Any
+    ) -> Answer | None:
         match parts:
             case ["databases"] if verb == "POST":
                 if body["name"] in self.databases:
@@ -158,7 +183,9 @@ class RestDouble:
                 return self._page("databases", sorted(self.databases), asked)
             case ["tables", "rename"]:
                 old, new = body["source"], body["destination"]
-                self.databases[new["database"]][new["object"]] = self.databases[old["database"]].pop(old["object"])
+                self.databases[new["database"]][new["object"]] = self.databases[
+                    old["database"]
+                ].pop(old["object"])
                 return 200, None
             case ["databases", name, *_] if name not in self.databases:
                 return missing("DATABASE", name)
@@ -193,10 +220,17 @@ class RestDouble:
         if self._store(table) is None:
             return
         fields = table.schema["fields"]
-        node = {"version": 3, "id": table.schema_id, "highestFieldId": max(one["id"] for one in fields), **table.schema}
+        node = {
+            "version": 3,
+            "id": table.schema_id,
+            "highestFieldId": max(one["id"] for one in fields),
+            **table.schema,
+        }
         self._files(table).write(f"schema/schema-{table.schema_id}", json.dumps(node).encode())
 
-    def _of_table(self, verb: str, tables: dict[str, Served], name: str, rest: list[str], body: Any) -> Answer | None:
+    def _of_table(
+        self, verb: str, tables: dict[str, Served], name: str, rest: list[str], body: Any
+    ) -> Answer | None:
         table = tables[name]
         latest = table.latest
         match rest:
@@ -212,16 +246,27 @@ class RestDouble:
                 return 200, None
             case []:
                 return 200, {
-                    "id": table.id, "name": name, "path": table.path, "isExternal": table.external,
-                    "schemaId": table.schema_id, "schema": table.schema,
-                }  # fmt: skip
+                    "id": table.id,
+                    "name": name,
+                    "path": table.path,
+                    "isExternal": table.external,
+                    "schemaId": table.schema_id,
+                    "schema": table.schema,
+                }
             case ["token"]:
                 given, until = self.tokens[0] if len(self.tokens) == 1 else self.tokens.pop(0)
                 return 200, {"token": given, "expiresAtMillis": until}
             case ["snapshot"]:
-                return missing("SNAPSHOT", "db") if latest is None else (200, {"snapshot": {"snapshot": latest}})
+                return (
+                    missing("SNAPSHOT", "db")
+                    if latest is None
+                    else (200, {"snapshot": {"snapshot": latest}})
+                )
             case ["snapshots", version]:
-                ids = {"EARLIEST": min(table.snapshots, default=0), "LATEST": max(table.snapshots, default=0)}
+                ids = {
+                    "EARLIEST": min(table.snapshots, default=0),
+                    "LATEST": max(table.snapshots, default=0),
+                }
                 found = table.snapshots.get(ids[version] if version in ids else int(version))
                 return missing("SNAPSHOT", "db") if found is None else (200, {"snapshot": found})
             case ["commit"]:
@@ -253,7 +298,9 @@ class RestDouble:
             table.snapshots[snapshot["id"]] = snapshot
             table.seen.append(snapshot)
             if self.files:
-                self._files(table).put_if_absent(f"snapshot/snapshot-{snapshot['id']}", json.dumps(snapshot).encode())
+                self._files(table).put_if_absent(
+                    f"snapshot/snapshot-{snapshot['id']}", json.dumps(snapshot).encode()
+                )
         return 200, {"success": counts}
 
     def _store(self, table: Served) -> Storage | None:

@@ -56,7 +56,9 @@ def jars() -> list[str]:
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
         command = ["mvn", "-q", "-B", goal, "-Dtransitive=false", f"-Dartifact={artifact}"]
         if not jar.exists() and not shutil.which("mvn"):
-            raise RestUnavailable(f"{artifact} is not in the local Maven repository, and there is no mvn to fetch it")
+            raise RestUnavailable(
+                f"{artifact} is not in the local Maven repository, and there is no mvn to fetch it"
+            )
         for _ in range(3):  # a registry may be away for a moment
             if jar.exists():
                 break
@@ -93,12 +95,19 @@ class RestServer:
         ]
         with open(self.folder / "rest.log", "wb") as log:
             self.child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
                 preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),
-            )  # fmt: skip
+            )
         line = self.child.stdout.readline()
         if not line.startswith("URL "):
-            raise RestUnavailable(f"the server did not start: {(self.folder / 'rest.log').read_text()[-400:]}")
+            raise RestUnavailable(
+                f"the server did not start: {(self.folder / 'rest.log').read_text()[-400:]}"
+            )
         # mockwebserver tells a name; 127.0.0.1 is where it listens
         self.port = urllib.parse.urlsplit(line.split()[1]).port
         self.url, self.auth = f"http://127.0.0.1:{self.port}", {"Authorization": f"Bearer {token}"}
@@ -119,7 +128,9 @@ class RestServer:
         self.stop()
 
 
-def start(folder: Path, warehouse: str = "wh", prefix: str = "paimon", token: str = "t0ken-never-shown") -> RestServer:
+def start(
+    folder: Path, warehouse: str = "wh", prefix: str = "paimon", token: str = "t0ken-never-shown"
+) -> RestServer:
     return RestServer(Path(folder), warehouse, prefix, token)
 
 

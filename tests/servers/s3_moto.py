@@ -23,15 +23,20 @@ class Moto(Server):
     @property
     def options(self) -> dict[str, str]:
         return {
-            "s3.endpoint": self.url, "s3.endpoint.region": "us-east-1", "s3.path.style.access": "true",
-            "s3.access-key": self.access_key, "s3.secret-key": self.secret_key,
-        }  # fmt: skip
+            "s3.endpoint": self.url,
+            "s3.endpoint.region": "us-east-1",
+            "s3.path.style.access": "true",
+            "s3.access-key": self.access_key,
+            "s3.secret-key": self.secret_key,
+        }
 
     def create_bucket(self) -> None:
         """Creates the bucket."""
         signed = f"AWS4-HMAC-SHA256 Credential={self.access_key}/20200101/us-east-1/s3/aws4_request"
         url, headers = f"{self.url}/{BUCKET}", {"Authorization": signed}
-        urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers), timeout=30).read()
+        urllib.request.urlopen(
+            urllib.request.Request(url, method="PUT", headers=headers), timeout=30
+        ).read()
 
     def reset(self) -> None:
         """Removes everything. moto looks at all keys of a bucket for each list."""
@@ -44,7 +49,14 @@ def start(folder: Path, python: str = sys.executable, port: int = 0) -> Moto:
     """Raises RuntimeError where moto is not installed."""
     port = port or free_port()
     server = Moto(
-        [python, str(Path(__file__).with_name("moto_server.py")), "-H", "127.0.0.1", "-p", str(port)],
+        [
+            python,
+            str(Path(__file__).with_name("moto_server.py")),
+            "-H",
+            "127.0.0.1",
+            "-p",
+            str(port),
+        ],
         port,
         Path(folder) / "moto.log",
     )

@@ -39,10 +39,14 @@ class Archive:
         live = {name: one for (name, _), one in self._fold([*before.values(), *own]).items()}
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         files = {manifest_path(one) for one in (*lists, *base, *delta)}
-        files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
+        files.update(
+            layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values()
+        )
         index: tuple[IndexManifestEntry, ...] = ()
         if snapshot.index_manifest is not None:
-            index = decode_index_manifest(self._file(snapshot.index_manifest), snapshot.index_manifest)
+            index = decode_index_manifest(
+                self._file(snapshot.index_manifest), snapshot.index_manifest
+            )
             files.add(manifest_path(snapshot.index_manifest))
             files.update(layout.index_file(e.partition, e.bucket, e.file) for e in index)
         return State(
@@ -86,5 +90,7 @@ class Archive:
 
     def _file(self, name: str) -> bytes:
         if name not in self.files:
-            raise Violation("everything is readable whole", f"a snapshot names {name}, which was never written")
+            raise Violation(
+                "everything is readable whole", f"a snapshot names {name}, which was never written"
+            )
         return self.files[name]

@@ -45,7 +45,10 @@ def come_to_rest(world: World) -> None:
 
 def finish_rollbacks(world: World) -> None:
     """An operator completes the rollback that was interrupted, as every command that deletes advises."""
-    refused, operator = LastCleaner(world, "a command that deletes"), RollbackOperator(world, "the operator")
+    refused, operator = (
+        LastCleaner(world, "a command that deletes"),
+        RollbackOperator(world, "the operator"),
+    )
     for _ in range(ATTEMPTS):
         pins = [path for path in world.truth.tags if is_pin(path.removeprefix(TAG))]
         if not pins:
@@ -71,7 +74,9 @@ def streams_end(world: World) -> None:
             world.turn(stream)
             world.check()
         else:
-            raise Violation("streams come to their end", f"{stream.name} is still at {stream.next_batch}")
+            raise Violation(
+                "streams come to their end", f"{stream.name} is still at {stream.next_batch}"
+            )
 
 
 def orphans_go(world: World) -> None:
@@ -81,7 +86,9 @@ def orphans_go(world: World) -> None:
     world.turn(cleaner)
     if isinstance(cleaner.error, CommitContended) and not world.truth.there:
         return  # an interrupted rollback has nothing to go to, and nobody writes any more
-    if isinstance(cleaner.error, CorruptMetadata):  # its advice: let expiry finish with what uses the file
+    if isinstance(
+        cleaner.error, CorruptMetadata
+    ):  # its advice: let expiry finish with what uses the file
         cleaner.error = None
         world.turn(Expirer(world, "the operator's expiry"))
         world.turn(cleaner)
@@ -110,17 +117,25 @@ def _uuids(world: World, path: str) -> tuple[str, ...]:
 def check_sums(world: World, state: State) -> None:
     """The rows of a table with keys, merged by their sequence numbers, are those of a model that takes the
     commits one after another."""
-    pieces = {one.file: (one, entry.partition) for entry in state.live.values() for one in pieces_of(world, entry)}
+    pieces = {
+        one.file: (one, entry.partition)
+        for entry in state.live.values()
+        for one in pieces_of(world, entry)
+    }
     model: dict[tuple[bytes, int], int] = {}
     for name in state.order:
         model.update({(pieces[name][1], key): value for key, value in world.values[name].items()})
     merged: dict[tuple[bytes, int], int] = {}
     place_of = {name: place for place, name in enumerate(state.order)}
     # Of files with the same number either may win, so here the earlier one does.
-    for one, place in sorted(pieces.values(), key=lambda pair: (pair[0].number, -place_of[pair[0].file])):
+    for one, place in sorted(
+        pieces.values(), key=lambda pair: (pair[0].number, -place_of[pair[0].file])
+    ):
         merged.update({(place, key): value for key, value in one.values.items()})
     if merged != model:
-        raise Violation("sums are those of the model", f"snapshot {state.id} has {merged}, not {model}")
+        raise Violation(
+            "sums are those of the model", f"snapshot {state.id} has {merged}, not {model}"
+        )
 
 
 def last_look(world: World) -> None:

@@ -35,7 +35,9 @@ class Bug:
         """A world with those who meet the bug."""
         compactors = bool({"compacting stream", *(one.kind for one in COMPACTORS)} & set(self.only))
         newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
-        return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors, upkeep=False)
+        return world_of(
+            seed, script, only=self.only, newcomers=newcomers, compactors=compactors, upkeep=False
+        )
 
     def runs(self) -> Iterator[Outcome]:
         """Its schedules, one after another."""
@@ -54,11 +56,20 @@ BUGS: list[Bug] = []
 
 
 def bug(
-    what: str, *only: str, seed: int = 0, within: int = 60, newcomers: bool = False, script: Script | None = None
+    what: str,
+    *only: str,
+    seed: int = 0,
+    within: int = 60,
+    newcomers: bool = False,
+    script: Script | None = None,
 ) -> Callable[[Callable[[Patch], None]], None]:
     """Adds a change to the list. Its name is that of the function."""
 
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, only, seed, within, newcomers, script))
+        BUGS.append(
+            Bug(
+                plant.__name__.replace("_", " "), what, plant, only, seed, within, newcomers, script
+            )
+        )
 
     return add

@@ -68,7 +68,15 @@ OTHERS: dict[type[Actor], int] = {
 """An actor takes part once in this number of schedules."""
 
 NEWCOMERS = frozenset(
-    {Keeper.kind, HastyKeeper.kind, "moved stream", "named stream", "doctor", "object store", "clock"}
+    {
+        Keeper.kind,
+        HastyKeeper.kind,
+        "moved stream",
+        "named stream",
+        "doctor",
+        "object store",
+        "clock",
+    }
     | {JavaOverwriter.kind}
 )
 """They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
@@ -77,7 +85,11 @@ COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondComp
 """They came even later. A draw of their own decides whether they take part, so no other draw changes."""
 
 _SERVERS = (Restorer, Tagger, AutomaticTagger, Brancher, JavaWithoutLock)
-LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {REST: _SERVERS, OLD_REST: _SERVERS, JDBC: (JavaWithoutLock,)}
+LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {
+    REST: _SERVERS,
+    OLD_REST: _SERVERS,
+    JDBC: (JavaWithoutLock,),
+}
 """What the server does by itself, and who commits without it."""
 
 TABLES: tuple[dict[str, str], ...] = (
@@ -182,7 +194,12 @@ def world_of(
             if "compacting stream" in only if only else drawn:
                 one.compacts = world.compacted = True
     for upkeeper, possible in ((AutomaticTagger, True), (PartitionExpirer, world.partitioned)):
-        drawn = upkeep and newcomers and possible and random.Random(f"{upkeeper.kind} {seed}").randrange(4) == 0
+        drawn = (
+            upkeep
+            and newcomers
+            and possible
+            and random.Random(f"{upkeeper.kind} {seed}").randrange(4) == 0
+        )
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
     world.catalog = catalog_of(seed, only, drawn=newcomers and compactors and dynamic and upkeep)
@@ -193,7 +210,9 @@ def world_of(
         world.locks = Locks(world)
         if JavaUnderLock.kind in only if only else seed % 3 == 0:
             actors.append(JavaUnderLock(world, f"the {JavaUnderLock.kind}"))
-    actors += [kind(world, f"the {kind.kind}") for kind in (Deleter, SecondDeleter) if kind.kind in only]
+    actors += [
+        kind(world, f"the {kind.kind}") for kind in (Deleter, SecondDeleter) if kind.kind in only
+    ]
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)

@@ -54,7 +54,12 @@ def storage_of(process: Process, plain: ProcessStorage) -> Any:
         return Locked(plain, Given(process), LOCK, process.runtime)
     if process.actor.by_server or not world.catalog:
         return plain
-    own = {"uri": "http://server", "prefix": "p", "token": str(process.number), "identifier": path_of("db", "t")}
+    own = {
+        "uri": "http://server",
+        "prefix": "p",
+        "token": str(process.number),
+        "identifier": path_of("db", "t"),
+    }
     own["table-id"] = _table_id(world)
     if world.data_tokens:
         own["data-token.enabled"] = "true"
@@ -123,7 +128,9 @@ class Server:
     def __init__(self, world: World, *, strict: bool) -> None:
         self.world, self.strict = world, strict
 
-    def request(self, verb: str, url: str, *, body: bytes | None, headers: Mapping[str, str], **_: Any) -> Answer:
+    def request(
+        self, verb: str, url: str, *, body: bytes | None, headers: Mapping[str, str], **_: Any
+    ) -> Answer:
         """In place of `urllib3.PoolManager.request`."""
         number = int(headers["Authorization"].removeprefix("Bearer "))
         process = next(one for one in self.world.processes if one.number == number)
@@ -133,16 +140,29 @@ class Server:
         if rest_of == ["commit"]:
             assert verb == "POST" and body is not None
             node = json.loads(body)
-            return self._asked(process, "commit", snapshot_path(node["snapshot"]["id"]), partial(self._commit, node))
+            return self._asked(
+                process,
+                "commit",
+                snapshot_path(node["snapshot"]["id"]),
+                partial(self._commit, node),
+            )
         assert verb == "GET"
         if rest_of == ["token"]:
             until = self.world.millis + 2 * 3_600_000
             token: Status = 200, {"token": {}, "expiresAtMillis": until}
-            return self._asked(process, "show", "token", lambda: token) if process.busy else _said(token)
+            return (
+                self._asked(process, "show", "token", lambda: token)
+                if process.busy
+                else _said(token)
+            )
         version = rest_of[1] if len(rest_of) > 1 else "LATEST"
-        return self._asked(process, "show", f"snapshot {version}", partial(self._shown, version, len(rest_of) == 1))
+        return self._asked(
+            process, "show", f"snapshot {version}", partial(self._shown, version, len(rest_of) == 1)
+        )
 
-    def _asked(self, process: Process, verb: str, path: str, answer: Callable[[], Status]) -> Answer:
+    def _asked(
+        self, process: Process, verb: str, path: str, answer: Callable[[], Status]
+    ) -> Answer:
         world = self.world
         fault = process.reached(verb, path)
         if fault is Fault.STORM:
@@ -164,7 +184,9 @@ class Server:
             return _said((world.choices.pick((503, 500, 429, 502)), {"message": "it broke"}))
         return _said(given)
 
-    def _sent(self, process: Process, path: str, answer: Callable[[], Status], fault: Fault) -> Status:
+    def _sent(
+        self, process: Process, path: str, answer: Callable[[], Status], fault: Fault
+    ) -> Status:
         """A commit arrives: now, later, or twice."""
         given: list[Status] = []
 
@@ -182,15 +204,27 @@ class Server:
 
     def _shown(self, version: str, wrapped: bool) -> Status:
         ids = self._ids()
-        wanted = {"LATEST": max(ids, default=0), "EARLIEST": min(ids, default=0)}.get(version) or version
+        wanted = {"LATEST": max(ids, default=0), "EARLIEST": min(ids, default=0)}.get(
+            version
+        ) or version
         if int(wanted) not in ids if str(wanted).isdigit() else True:
-            return 404, {"resourceType": "SNAPSHOT", "resourceName": "db", "message": "no snapshot", "code": 404}
+            return 404, {
+                "resourceType": "SNAPSHOT",
+                "resourceName": "db",
+                "message": "no snapshot",
+                "code": 404,
+            }
         node = self._snapshot(int(wanted))
         return 200, {"snapshot": {"snapshot": node} if wrapped else node}
 
     def _commit(self, node: dict[str, Any]) -> Status:
         if node["tableId"] != _table_id(self.world):
-            return 404, {"resourceType": "TABLE", "resourceName": "t", "message": "no such table", "code": 404}
+            return 404, {
+                "resourceType": "TABLE",
+                "resourceName": "t",
+                "message": "no such table",
+                "code": 404,
+            }
         ids, snapshot = self._ids(), dict(node["snapshot"])
         if self.strict:
             latest = self._snapshot(max(ids)).get("uuid") if ids else None
@@ -232,11 +266,15 @@ class Locks:
         self.rows.execute(f"CREATE TABLE {table} ({jdbc._TABLES[table]})")
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self.world.millis // 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(self.world.millis // 1000, timezone.utc).strftime(
+            "%Y-%m-%d %H:%M:%S"
+        )
 
     def _seconds(self, _: str, when: str) -> int:
         given = self._now() if when == "now" else when
-        return int(datetime.strptime(given, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp())
+        return int(
+            datetime.strptime(given, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+        )
 
     def ask(self, options: Given, *statements: str, **values: Any) -> Any:
         """In place of `jdbc.ask`: one transaction."""
@@ -259,7 +297,10 @@ class Locks:
     def _done(self, process: Process, statements: tuple[str, ...], values: dict[str, Any]) -> Any:
         before = self._held()
         try:
-            found = [self.rows.execute(one.replace("{age}", jdbc._KINDS["sqlite"][2]), values) for one in statements]
+            found = [
+                self.rows.execute(one.replace("{age}", jdbc._KINDS["sqlite"][2]), values)
+                for one in statements
+            ]
         except sqlite3.IntegrityError:
             raise errors.AlreadyExists("the row is there") from None
         answer, after = found[-1].fetchall(), self._held()
@@ -269,7 +310,9 @@ class Locks:
                 if process.actor.kind.startswith("Java") and self.holder is not None:
                     self.stolen.add(self.holder)
                 else:
-                    self._broken(TAKEN, f"{process.name} ends the lock of {self.holder and self.holder.name}")
+                    self._broken(
+                        TAKEN, f"{process.name} ends the lock of {self.holder and self.holder.name}"
+                    )
         if after is None:
             self.holder = None
         elif before is None:
@@ -283,7 +326,11 @@ class Locks:
 
     def check(self, process: Process, path: str) -> None:
         """What holds when a process publishes a snapshot."""
-        old = self.world.millis - process.under_lock >= 1000 * LOCK_SECONDS if process.under_lock else False
+        old = (
+            self.world.millis - process.under_lock >= 1000 * LOCK_SECONDS
+            if process.under_lock
+            else False
+        )
         if self.holder is not process and not old and process not in self.stolen:
             self._broken(UNLOCKED, f"{process.name} puts {path} without the lock")
 
@@ -321,5 +368,7 @@ def answering(world: World) -> Iterator[None]:
         else:
             runtime = Runtime(clock=cast(Any, Now(world)), rng=world.dice, ids=world.ids)
             patch.setattr(rest, "system", lambda: runtime)
-            patch.setitem(cast(Any, rest._POOLS), os.getpid(), Server(world, strict=world.catalog == REST))
+            patch.setitem(
+                cast(Any, rest._POOLS), os.getpid(), Server(world, strict=world.catalog == REST)
+            )
         yield

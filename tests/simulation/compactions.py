@@ -27,7 +27,9 @@ def check_compaction(world: World, before: State | None, after: State) -> None:
     old, new = _places(world, before), _places(world, after)
     if old != new:
         differ = sorted({one for one, _ in old.items() ^ new.items()})
-        raise Violation(UNCHANGED, f"snapshot {after.id} has other rows of {differ} than {before.id}")
+        raise Violation(
+            UNCHANGED, f"snapshot {after.id} has other rows of {differ} than {before.id}"
+        )
     ours = after.made_by is not None and after.made_by.actor.kind in OURS
     if ours:
         _check_columns(world, before, after)
@@ -47,11 +49,17 @@ def _places(world: World, state: State) -> dict[str, tuple[bytes, int]]:
 
 
 def _check_columns(world: World, before: State, after: State) -> None:
-    schema_of = {one.file: entry.file.schema_id for entry in before.live.values() for one in pieces_of(world, entry)}
+    schema_of = {
+        one.file: entry.file.schema_id
+        for entry in before.live.values()
+        for one in pieces_of(world, entry)
+    }
     for entry in after.live.values():
         for piece in pieces_of(world, entry):
             if schema_of[piece.file] > entry.file.schema_id:
-                what = f"{piece.file} loses columns in {entry.file.file_name} of snapshot {after.id}"
+                what = (
+                    f"{piece.file} loses columns in {entry.file.file_name} of snapshot {after.id}"
+                )
                 raise Violation(UNCHANGED, what)
 
 
@@ -60,7 +68,9 @@ def _check_levels(state: State) -> None:
     for entry in state.live.values():
         file = entry.file
         if file.level:
-            low, high = (deserialize([FIELDS[0].type], key)[0] for key in (file.min_key, file.max_key))
+            low, high = (
+                deserialize([FIELDS[0].type], key)[0] for key in (file.min_key, file.max_key)
+            )
             run = levels.setdefault((entry.partition, entry.bucket, file.level), [])
             run.append((low, high, file.file_name))
     for (_, _, level), run in levels.items():

@@ -26,11 +26,20 @@ def check_deletes(world: World, before: State | None, state: State) -> None:
     for name, entry in state.live.items():
         now = set(marked(world, state, entry).tolist())
         if now - world.asked.get(name, set()):
-            raise Violation(RULE, f"snapshot {state.id} lacks rows {sorted(now)} of {name}, which nobody deleted")
+            raise Violation(
+                RULE,
+                f"snapshot {state.id} lacks rows {sorted(now)} of {name}, which nobody deleted",
+            )
         was = before.live.get(name) if before is not None else None
-        if before is not None and was is not None and set(marked(world, before, was).tolist()) - now:
+        if (
+            before is not None
+            and was is not None
+            and set(marked(world, before, was).tolist()) - now
+        ):
             raise Violation(RULE, f"snapshot {state.id} has rows of {name} again that were deleted")
     for index in state.index:
         of = {one.data_file for one in index.file.deletions or ()} - state.live.keys()
         if index.file.index_type == DELETION_VECTORS and of:
-            raise Violation(RULE, f"snapshot {state.id} has vectors of {sorted(of)}, which are not live")
+            raise Violation(
+                RULE, f"snapshot {state.id} has vectors of {sorted(of)}, which are not live"
+            )

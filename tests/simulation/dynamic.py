@@ -48,7 +48,15 @@ def hashes_of(keys: list[int]) -> list[int]:
 
 
 def written(
-    actor: Actor, table: Table, user: str, batch: int | None, *, dt: str, first: int, rows: int, index: str | None
+    actor: Actor,
+    table: Table,
+    user: str,
+    batch: int | None,
+    *,
+    dt: str,
+    first: int,
+    rows: int,
+    index: str | None,
 ) -> tuple[CommitMessage, ...]:
     """Writes a batch: its keys get buckets by that index, then come the data files, and the index files."""
     world, storage = actor.world, actor.ready().storage
@@ -101,27 +109,44 @@ def check_index(world: World, state: State) -> None:
         for one in hashes:
             other = known.setdefault((partition, one), bucket)
             if other != bucket:
-                raise Violation(ONE, f"snapshot {state.id} has a hash in the indexes of buckets {other} and {bucket}")
+                raise Violation(
+                    ONE,
+                    f"snapshot {state.id} has a hash in the indexes of buckets {other} and {bucket}",
+                )
     places: dict[tuple[bytes, int], int] = {}
     live: set[tuple[bytes, int]] = set()
     for entry in state.live.values():
         where, name = (entry.partition, entry.bucket), entry.file.file_name
         live.add(where)
         if entry.total_buckets != -1:
-            raise Violation(CURRENT, f"{name} in snapshot {state.id} is for {entry.total_buckets} buckets")
+            raise Violation(
+                CURRENT, f"{name} in snapshot {state.id} is for {entry.total_buckets} buckets"
+            )
         keys = sorted(key for piece in pieces_of(world, entry) for key in piece.values)
         if where not in held:
-            raise Violation(COMPLETE, f"snapshot {state.id} has no index entry for bucket {entry.bucket} of {name}")
-        lost = [key for key, one in zip(keys, hashes_of(keys), strict=True) if one not in held[where]]
+            raise Violation(
+                COMPLETE,
+                f"snapshot {state.id} has no index entry for bucket {entry.bucket} of {name}",
+            )
+        lost = [
+            key for key, one in zip(keys, hashes_of(keys), strict=True) if one not in held[where]
+        ]
         if lost:
-            raise Violation(COMPLETE, f"snapshot {state.id} lacks keys {lost} of {name} in its index")
+            raise Violation(
+                COMPLETE, f"snapshot {state.id} lacks keys {lost} of {name} in its index"
+            )
         for key in keys:
             other = places.setdefault((entry.partition, key), entry.bucket)
             if other != entry.bucket:
-                raise Violation(ONE, f"snapshot {state.id} has key {key} in buckets {other} and {entry.bucket}")
+                raise Violation(
+                    ONE, f"snapshot {state.id} has key {key} in buckets {other} and {entry.bucket}"
+                )
     if held.keys() - live:
         buckets = sorted(bucket for _, bucket in held.keys() - live)
-        raise Violation(CURRENT, f"snapshot {state.id} has index entries of buckets {buckets}, and no files there")
+        raise Violation(
+            CURRENT,
+            f"snapshot {state.id} has index entries of buckets {buckets}, and no files there",
+        )
     _check_parts(world, state)
 
 
@@ -131,13 +156,19 @@ def _held(world: World, state: State) -> dict[tuple[bytes, int], set[int]]:
     for entry in state.index:
         where, file = (entry.partition, entry.bucket), entry.file
         if file.index_type != HASH or where in found:
-            raise Violation(CURRENT, f"snapshot {state.id} has another {file.index_type} entry of {where}")
+            raise Violation(
+                CURRENT, f"snapshot {state.id} has another {file.index_type} entry of {where}"
+            )
         if file.file_name not in world.truth.archive.indexes:
-            raise Violation("everything is readable whole", f"snapshot {state.id} names {file.file_name}")
+            raise Violation(
+                "everything is readable whole", f"snapshot {state.id} names {file.file_name}"
+            )
         content = world.truth.archive.indexes[file.file_name]
         found[where] = set(np.frombuffer(content, ">i4").tolist())
         if not file.file_size == len(content) == 4 * file.row_count == 4 * len(found[where]):
-            raise Violation(CURRENT, f"{file.file_name} of snapshot {state.id} does not fit its entry")
+            raise Violation(
+                CURRENT, f"{file.file_name} of snapshot {state.id} does not fit its entry"
+            )
     return found
 
 
@@ -147,7 +178,9 @@ def _check_parts(world: World, state: State) -> None:
     for attempt in dict.fromkeys(_attempts(state)):
         missing = set(world.truth.parts[attempt].values()) - there
         if missing:
-            raise Violation("a batch is there as a whole", f"snapshot {state.id} lacks {sorted(missing)}")
+            raise Violation(
+                "a batch is there as a whole", f"snapshot {state.id} lacks {sorted(missing)}"
+            )
 
 
 def _attempts(state: State) -> Iterator[str]:

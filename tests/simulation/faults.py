@@ -54,7 +54,9 @@ CONFLICT_MILLIS = 1600
 """How long a store's client repeats a put that is refused because of other requests (docs/stores.md)."""
 
 
-def possible(verb: str, path: str, *, on_store: bool = False, token: bool = False) -> tuple[Fault, ...]:
+def possible(
+    verb: str, path: str, *, on_store: bool = False, token: bool = False
+) -> tuple[Fault, ...]:
     """The faults that such an operation may have on a disk or `on_store`, an object store, opened with a `token`.
 
     A put may arrive after its writer is dead, and so may a write of a hint. On a store this may happen to any
@@ -67,7 +69,15 @@ def possible(verb: str, path: str, *, on_store: bool = False, token: bool = Fals
         return (*faults, Fault.TOKEN_EXPIRED, Fault.STORM)
     if verb == "commit":
         late = (Fault.LATE, Fault.LATE_AND_DEAD) * 2
-        return (*faults, *late, Fault.FAILS_AFTER, Fault.TWICE, Fault.AGAIN_LATER, Fault.TOKEN_EXPIRED, Fault.STORM)
+        return (
+            *faults,
+            *late,
+            Fault.FAILS_AFTER,
+            Fault.TWICE,
+            Fault.AGAIN_LATER,
+            Fault.TOKEN_EXPIRED,
+            Fault.STORM,
+        )
     if verb == "put" or (verb == "write" and path.endswith("/LATEST")):
         faults += (Fault.LATE, Fault.LATE_AND_DEAD) * 2
     if verb in ("put", "write"):
@@ -118,7 +128,9 @@ class ProcessStorage:
                 dice = random.Random(f"of several {world.seed} {world.operations}")
                 left = [one for one in waiting[1:] if dice.randrange(2)]
             else:
-                left = [(path, data[: len(data) // 2]) for path, data in waiting[:1] if process.dead]
+                left = [
+                    (path, data[: len(data) // 2]) for path, data in waiting[:1] if process.dead
+                ]
             for path, data in left:
                 if path not in world.truth.paths:
                     self.take_effect("write", path, partial(self._disk.write, path, data))
@@ -133,7 +145,9 @@ class ProcessStorage:
         return self._run("put", path, lambda: self._disk.put_if_absent(path, data))
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        return self._list(folder, lambda: self._disk.list_files(folder, prefix), lambda one: one.name)
+        return self._list(
+            folder, lambda: self._disk.list_files(folder, prefix), lambda one: one.name
+        )
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         return self._list(folder, lambda: self._disk.list_names(folder, prefix), str)
@@ -189,7 +203,11 @@ class ProcessStorage:
             world.millis += CONFLICT_MILLIS
         if world.is_refused(process.actor):
             fault = Fault.FAILS_BEFORE
-        if world.locks is not None and verb in ("put", "write") and path.startswith("snapshot/snapshot-"):
+        if (
+            world.locks is not None
+            and verb in ("put", "write")
+            and path.startswith("snapshot/snapshot-")
+        ):
             world.locks.check(process, path)
         if fault is Fault.NONE or fault is Fault.SLOW:
             return self.take_effect(verb, path, effect)
@@ -217,10 +235,14 @@ class ProcessStorage:
         try:
             return self._process.world.truth.change(self._process, verb, path, effect)
         except (Limit, Violation) as verdict:
-            self._process.world.verdict = verdict  # whoever is at work may take it for a failure of the storage
+            self._process.world.verdict = (
+                verdict  # whoever is at work may take it for a failure of the storage
+            )
             raise
 
-    def _list(self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]) -> list[Any]:
+    def _list(
+        self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]
+    ) -> list[Any]:
         process = self._process
         if not process.dead:
             wait_until_chosen()
@@ -237,7 +259,9 @@ class ProcessStorage:
         upto = name(before[len(before) // 2]) if before else ""
         process.pause_here()
         process.reached("list", folder)
-        return [one for one in before if name(one) < upto] + [one for one in look() if name(one) >= upto]
+        return [one for one in before if name(one) < upto] + [
+            one for one in look() if name(one) >= upto
+        ]
 
 
 def dead() -> Killed:

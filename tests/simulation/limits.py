@@ -7,22 +7,32 @@ FOUND_IN_SLEEPERS = "a run found its batch in the snapshot of a twin that slept 
 EXPIRY_OF_DROPPED = "an expiry of the dropped table went on in the new one"
 SAW_SLEEPER = "a run saw the snapshot of a writer that slept through a rollback"
 NO_PART = "somebody rolled back to the tag of a snapshot that is no part of this table"
-NOT_PUT_BACK_YET = "somebody wrote before an expiry that met a rollback had put the newest snapshot back"
+NOT_PUT_BACK_YET = (
+    "somebody wrote before an expiry that met a rollback had put the newest snapshot back"
+)
 BUILT_ON_SLEEPERS = "somebody built on the snapshot of a writer that slept through a rollback"
 NEVER_PUT_BACK = "an expiry that met a rollback ended before it put the newest back"
 SLEEPER_ENDED = "a writer that slept through a rollback ended before it removed its snapshot"
-SLEEPER_REMOVED_ANOTHER = "a writer that slept through a rollback removed the snapshot that had taken its id"
+SLEEPER_REMOVED_ANOTHER = (
+    "a writer that slept through a rollback removed the snapshot that had taken its id"
+)
 SLEEPER_COUNTED = "expiry counted the snapshot of a writer that slept through a rollback"
-SLEEPER_REMOVED_BASE = "a writer that slept through a rollback removed its snapshot while another built on it"
+SLEEPER_REMOVED_BASE = (
+    "a writer that slept through a rollback removed its snapshot while another built on it"
+)
 EXPIRY_SLEPT = "an expiry that slept through a rollback removed the snapshot that had its id"
 ROLLBACK_UNDER_WAY = "a writer went on while a rollback was under way"
-REPLACED_BELOW = "a writer without a lock replaced the snapshot of a killed run's batch below newer ones"
+REPLACED_BELOW = (
+    "a writer without a lock replaced the snapshot of a killed run's batch below newer ones"
+)
 SLEEPER_UNREADABLE = "the snapshot of a writer that slept through a rollback cannot be read"
 UNSURE_TAG = "somebody who made a tag died, or got no answer, before he could take it back"
 TAG_OF_ROLLBACK = "a rollback died before it removed the tag of a snapshot that it had removed"
 LATE_PUT = "a put from before a rollback arrived after its writer had ended"
 TAGGED_SLEEPER = "somebody tagged what a writer that had slept was about to remove"
-TAG_DELETER_SLEPT = "somebody slept while he deleted a tag, and a killed rollback to the tag was completed"
+TAG_DELETER_SLEPT = (
+    "somebody slept while he deleted a tag, and a killed rollback to the tag was completed"
+)
 CLOCK_HID_DROP = "a run whose clock was wrong took a table that was created again for its own, or its own for another"
 
 DOCUMENTED = {

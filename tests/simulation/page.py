@@ -25,7 +25,9 @@ def written_into(page: str, text: str) -> str:
 def figures(tally: Tally, bugs: Sequence[tuple[Bug, int | None]], seed: int, minutes: float) -> str:
     """The figures in Markdown."""
     rate = 60 * tally.schedules / max(1e-9, tally.seconds)
-    steps, operations = (round(number / max(1, tally.schedules)) for number in (tally.steps, tally.operations))
+    steps, operations = (
+        round(number / max(1, tally.schedules)) for number in (tally.steps, tally.operations)
+    )
     verbs, faults = _sides(tally.faults)
     phases, actors = _sides(tally.meetings)
     lines = [
@@ -54,7 +56,10 @@ def figures(tally: Tally, bugs: Sequence[tuple[Bug, int | None]], seed: int, min
         "",
         "| bug | what it does | schedules until it is caught | at most |",
         "|---|---|---|---|",
-        *(f"| {bug.name} | {bug.what} | {after or 'not caught'} | {bug.within} |" for bug, after in bugs),
+        *(
+            f"| {bug.name} | {bug.what} | {after or 'not caught'} | {bug.within} |"
+            for bug, after in bugs
+        ),
     ]
     return "\n".join(lines)
 
@@ -65,7 +70,14 @@ def _sides(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
 
 
 def _table(title: str, left: str, right: str, rows: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"### {title}", "", f"| {left} | {right} |", "|---|---|", *(f"| {one} | {n} |" for one, n in rows), ""]
+    return [
+        f"### {title}",
+        "",
+        f"| {left} | {right} |",
+        "|---|---|",
+        *(f"| {one} | {n} |" for one, n in rows),
+        "",
+    ]
 
 
 def _pairs(title: str, met: Counter[tuple[str, str]]) -> list[str]:

@@ -103,12 +103,17 @@ def a_gap_counts_as_nothing(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "window", window)
 
 
-@bug("Nobody looks what others have published under the same user since the batch was judged.", "twin")
+@bug(
+    "Nobody looks what others have published under the same user since the batch was judged.",
+    "twin",
+)
 def others_are_overlooked(patch: Patch) -> None:
     patch.setattr(committer, "published_since", lambda *given: None)
 
 
-@bug("A run does not notice that its last snapshot was replaced or rolled back.", "rollback", seed=2)
+@bug(
+    "A run does not notice that its last snapshot was replaced or rolled back.", "rollback", seed=2
+)
 def a_lost_commit_is_followed(patch: Patch) -> None:
     patch.setattr(evidence, "_is_remembered", lambda *given: True)
     patch.setattr(committer, "check_lineage", lambda *given: None)
@@ -168,7 +173,11 @@ def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
     seed=300,
 )
 def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
-    patch.setattr(dead_attempts, "_is_proof", lambda snapshots, manifests, published: snapshots.stands(published))
+    patch.setattr(
+        dead_attempts,
+        "_is_proof",
+        lambda snapshots, manifests, published: snapshots.stands(published),
+    )
 
 
 @bug("A run that has published nothing trusts its claim alone.", "hasty keeper", "twin")
@@ -222,11 +231,22 @@ def the_doctor_is_always_content(patch: Patch) -> None:
 # -- publishing ----------------------------------------------------------------------------------------
 
 
-@bug("The hint is believed if the next snapshot is missing.", "Java writer", "expirer", "batch writer", "twin", seed=86)
+@bug(
+    "The hint is believed if the next snapshot is missing.",
+    "Java writer",
+    "expirer",
+    "batch writer",
+    "twin",
+    seed=86,
+)
 def a_hint_is_believed(patch: Patch) -> None:
     def latest(self: SnapshotStore) -> Any:
         hint = self._hint(LATEST_HINT)
-        if hint is not None and not self.exists(hint + 1) and (found := self.find(hint)) is not None:
+        if (
+            hint is not None
+            and not self.exists(hint + 1)
+            and (found := self.find(hint)) is not None
+        ):
             return found
         return self._listed()
 
@@ -259,12 +279,18 @@ def no_answer_means_lost(patch: Patch) -> None:
     patch.setattr(Publisher, "put", put)
 
 
-@bug("A put whose id is taken counts as lost, though it may be its own earlier put.", "batch writer", seed=8)
+@bug(
+    "A put whose id is taken counts as lost, though it may be its own earlier put.",
+    "batch writer",
+    seed=8,
+)
 def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
         for _ in range(3):
             try:
-                created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+                created = (
+                    self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+                )
             except Unavailable:
                 continue
             return publish.Placed(doubted=False) if created else Lost(proven=True)
@@ -278,7 +304,8 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
 def a_lost_attempt_takes_its_rows_along(patch: Patch) -> None:
     def drop(self: Any, attempts: Any, staged: Any, lost: Any) -> None:
         message_files.remove_files(
-            self._storage, message_files.data_files(self._checker._table.layout, attempts.request.messages)
+            self._storage,
+            message_files.data_files(self._checker._table.layout, attempts.request.messages),
         )
         real(self, attempts, staged, lost)
 
@@ -293,7 +320,9 @@ def a_staging_is_too_old_at_once(patch: Patch) -> None:
     patch.setattr(committer, "_LONGEST_STAGED_MILLIS", -1)
 
 
-@bug("The files of a batch are deleted although it may be published.", "batch writer", "twin", seed=9)
+@bug(
+    "The files of a batch are deleted although it may be published.", "batch writer", "twin", seed=9
+)
 def files_are_deleted_in_doubt(patch: Patch) -> None:
     def give_up(self: StreamWriter, *given: Any) -> Any:
         try:
@@ -346,7 +375,12 @@ def recommit_overlooks_rollbacks(patch: Patch) -> None:
 # -- sequence numbers ----------------------------------------------------------------------------------
 
 
-@bug("Nobody looks whether another writer has used the same sequence numbers.", "twin", "batch writer", seed=15)
+@bug(
+    "Nobody looks whether another writer has used the same sequence numbers.",
+    "twin",
+    "batch writer",
+    seed=15,
+)
 def numbers_are_not_compared(patch: Patch) -> None:
     patch.setattr(sequence.Sequences, "check", lambda *given: None)
 
@@ -375,15 +409,28 @@ __all__ = [
 ]
 
 
-@bug("A snapshot without changes always counts as part of the table.", seed=20261123032317, within=1, newcomers=True)
+@bug(
+    "A snapshot without changes always counts as part of the table.",
+    seed=20261123032317,
+    within=1,
+    newcomers=True,
+)
 def what_changes_nothing_is_part_of_the_table(patch: Patch) -> None:
     """Mentions of the batch's files would hide it in this schedule, so nobody looks for them."""
     real = evidence.live_files_of
-    patch.setattr(evidence, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given))
+    patch.setattr(
+        evidence, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given)
+    )
     patch.setattr(lineage, "_counts_on", lambda *given: True)
 
 
-@bug("A register that a dead run wrote late is believed.", "keeper of checkpoints", "hasty keeper", "twin", seed=100)
+@bug(
+    "A register that a dead run wrote late is believed.",
+    "keeper of checkpoints",
+    "hasty keeper",
+    "twin",
+    seed=100,
+)
 def a_late_register_is_believed(patch: Patch) -> None:
     def since(self: Evidence) -> int | None:
         return None if self.registered is None else self.registered.journal_since
@@ -391,7 +438,12 @@ def a_late_register_is_believed(patch: Patch) -> None:
     patch.setattr(Evidence, "journal_since", property(since))
 
 
-@bug("Behind a batch that has expired, a later one counts as new.", seed=20261123028268, within=1, newcomers=True)
+@bug(
+    "Behind a batch that has expired, a later one counts as new.",
+    seed=20261123028268,
+    within=1,
+    newcomers=True,
+)
 def what_follows_an_expired_batch_is_new(patch: Patch) -> None:
     real = writer.Memory
     patch.setattr(writer, "Memory", lambda **known: real(**{**known, "has_expired": False}))

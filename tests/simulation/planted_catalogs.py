@@ -18,7 +18,11 @@ from tests.simulation.catalogs import JDBC, REST, Locks
 OTHERS = ("batch writer", "twin")
 
 
-@bug("A commit that the server answers with `success: false` is lost, without a look at who has the id.", REST, *OTHERS)
+@bug(
+    "A commit that the server answers with `success: false` is lost, without a look at who has the id.",
+    REST,
+    *OTHERS,
+)
 def false_is_lost_without_a_look(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
         try:
@@ -59,7 +63,9 @@ def bytes_instead_of_the_nonce(patch: Patch) -> None:
 def a_post_has_a_new_base(patch: Patch) -> None:
     def commit(self: RestStorage, body: dict[str, Any]) -> PutResult:
         latest = self._shown("LATEST")
-        return real(self, {**body, "baseSnapshotUuid": None if latest is None else latest.get("uuid")})
+        return real(
+            self, {**body, "baseSnapshotUuid": None if latest is None else latest.get("uuid")}
+        )
 
     real = RestStorage._commit
     patch.setattr(RestStorage, "_commit", commit)
@@ -101,7 +107,12 @@ def the_lock_is_released_too_early(patch: Patch) -> None:
         if jdbc._PUBLISHED.fullmatch(path):
             taken = self._taken(self.named)
             with suppress(errors.StorageError):
-                jdbc.ask(self.options, f"DELETE FROM {jdbc._LOCKS} AND acquired_at = :at", lock=self.named, at=taken)
+                jdbc.ask(
+                    self.options,
+                    f"DELETE FROM {jdbc._LOCKS} AND acquired_at = :at",
+                    lock=self.named,
+                    at=taken,
+                )
         return self.whole.put_if_absent(path, data)
 
     patch.setattr(LockedStorage, "put_if_absent", put)

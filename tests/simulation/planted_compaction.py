@@ -14,17 +14,28 @@ from tests.simulation.bug import Patch, bug
 # -- what is published ---------------------------------------------------------------------------------
 
 
-@bug("A compaction does not look whether the files of its units are still live.", "compactor", "overwriter", seed=4)
+@bug(
+    "A compaction does not look whether the files of its units are still live.",
+    "compactor",
+    "overwriter",
+    seed=4,
+)
 def units_are_not_looked_at_again(patch: Patch) -> None:
     patch.setattr(publish, "_fits", lambda *given: True)
 
 
-@bug("A compaction whose files somebody else has compacted adds its new files.", "compactor", "Java compactor")
+@bug(
+    "A compaction whose files somebody else has compacted adds its new files.",
+    "compactor",
+    "Java compactor",
+)
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
         made, live = self._made, self._live(base)
         gone = [one for unit in made for one in unit.deleted() if one.identity in live[bucket(one)]]
-        return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.placed(unit.files))))
+        return publish.Changes(
+            entries=(*gone, *(one for unit in made for one in unit.placed(unit.files)))
+        )
 
     bucket = publish.bucket_of
     patch.setattr(publish.CompactionSource, "at", at)
@@ -84,7 +95,12 @@ def new_columns_are_lost(patch: Patch) -> None:
 # -- what is removed -----------------------------------------------------------------------------------
 
 
-@bug("The new files are removed although they may be published.", "compactor", "batch writer", seed=126)
+@bug(
+    "The new files are removed although they may be published.",
+    "compactor",
+    "batch writer",
+    seed=126,
+)
 def new_files_go_in_doubt(patch: Patch) -> None:
     def publish_part(self: Any, rewriter: Rewriter) -> None:
         made = list(self._waiting.values())
@@ -104,7 +120,9 @@ def old_files_go_at_once(patch: Patch) -> None:
         snapshot, landed = real(self, *given)
         for entry in (entry for number in landed for entry in self._made[number].unit.files):
             layout = self._table.layout
-            self._table.storage.delete(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+            self._table.storage.delete(
+                layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+            )
         return snapshot, landed
 
     real = publish.CompactionSource.publish
@@ -112,7 +130,10 @@ def old_files_go_at_once(patch: Patch) -> None:
 
 
 @bug(
-    "A file that only changes its level is removed with a unit that is given up.", "compactor", "batch writer", seed=13
+    "A file that only changes its level is removed with a unit that is given up.",
+    "compactor",
+    "batch writer",
+    seed=13,
 )
 def upgraded_files_go_with_their_unit(patch: Patch) -> None:
     patch.setattr(Rewritten, "written", property(lambda self: list(self.files)))

@@ -58,13 +58,17 @@ def index_entries_stay(patch: Patch) -> None:
     patch.setattr(OverwriteSource, "_indexes", lambda *given: [])
 
 
-@bug("Only the partitions that get new keys are compared.", KIND, "stream b", "overwriter", seed=100)
+@bug(
+    "Only the partitions that get new keys are compared.", KIND, "stream b", "overwriter", seed=100
+)
 def known_keys_are_not_compared(patch: Patch) -> None:
     real = Sequences._check_index
     patch.setattr(
         Sequences,
         "_check_index",
-        lambda self, numbering, changes, base: real(self, numbering, changes, base) if changes.index else None,
+        lambda self, numbering, changes, base: (
+            real(self, numbering, changes, base) if changes.index else None
+        ),
     )
 
 

@@ -38,7 +38,10 @@ def a_compaction_takes_the_next_id(patch: Patch) -> None:
     with_id(patch, 1)
 
 
-@bug("A compaction by a stream has the id of an earlier batch, though a later one is published.", STREAM)
+@bug(
+    "A compaction by a stream has the id of an earlier batch, though a later one is published.",
+    STREAM,
+)
 def a_compaction_keeps_an_old_id(patch: Patch) -> None:
     with_id(patch, -1)
 

@@ -23,7 +23,11 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 # -- expiry --------------------------------------------------------------------------------------------
 
 
-@bug("An expiry takes what a rollback has removed for what another expiry took.", seed=20261123000134, newcomers=True)
+@bug(
+    "An expiry takes what a rollback has removed for what another expiry took.",
+    seed=20261123000134,
+    newcomers=True,
+)
 def what_is_gone_has_expired(patch: Patch) -> None:
     real = Cleaner._look
 
@@ -92,7 +96,12 @@ def a_tag_without_a_second_look(patch: Patch) -> None:
     patch.setattr(tags, "_why_not_whole", lambda *given: None)
 
 
-@bug("A partition expires although others have just written to it.", "partition expirer", "batch writer", "stream b")
+@bug(
+    "A partition expires although others have just written to it.",
+    "partition expirer",
+    "batch writer",
+    "stream b",
+)
 def written_partitions_expire(patch: Patch) -> None:
     def at(self: OverwriteSource, *given: Any) -> Any:
         self._spared = 2**63
@@ -128,7 +137,18 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
     within=1,
     newcomers=True,
     script=[
-        *([], [0], [], [], [], [4, 0, 0, 1], [2], [3, 0, 1, 0, 12], [4, 0, 2, 0, 12], [4, 0, 0, 21]),
+        *(
+            [],
+            [0],
+            [],
+            [],
+            [],
+            [4, 0, 0, 1],
+            [2],
+            [3, 0, 1, 0, 12],
+            [4, 0, 2, 0, 12],
+            [4, 0, 0, 21],
+        ),
         *([3, 0, 4, 2], [3]),
     ],
 )
@@ -177,6 +197,11 @@ def orphans_know_one_snapshot(patch: Patch) -> None:
     patch.setattr(references, "list_roots", roots)
 
 
-@bug("A snapshot that is no part of the table is tagged.", seed=20261123021034, within=1, newcomers=True)
+@bug(
+    "A snapshot that is no part of the table is tagged.",
+    seed=20261123021034,
+    within=1,
+    newcomers=True,
+)
 def a_stray_snapshot_is_tagged(patch: Patch) -> None:
     patch.setattr(tags, "refuse_beside", lambda *given: None)

@@ -14,10 +14,17 @@ from tests.simulation.row_ids import KIND
 @bug("New rows get ids, but the snapshot does not say which are free.", KIND)
 def the_next_id_stays(patch: Patch) -> None:
     real = stage.with_row_ids
-    patch.setattr(stage, "with_row_ids", lambda changes, first, id_: (real(changes, first, id_)[0], first))
+    patch.setattr(
+        stage, "with_row_ids", lambda changes, first, id_: (real(changes, first, id_)[0], first)
+    )
 
 
-@bug("An attempt gives out the ids that the first attempt gave out.", KIND, "stream b", "batch writer")
+@bug(
+    "An attempt gives out the ids that the first attempt gave out.",
+    KIND,
+    "stream b",
+    "batch writer",
+)
 def a_second_attempt_keeps_its_ids(patch: Patch) -> None:
     given: dict[str, int] = {}
 

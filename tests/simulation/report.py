@@ -36,7 +36,9 @@ class Outcome:
         return "\n".join([f"seed {self.seed}: {self.what}", *steps])
 
 
-def run(seed: int, script: Script | None = None, make: MakeWorld = world_of, *, strict: bool = True) -> Outcome:
+def run(
+    seed: int, script: Script | None = None, make: MakeWorld = world_of, *, strict: bool = True
+) -> Outcome:
     """Runs the schedule of a seed, or a changed one. If it is not `strict`, a broken rule is a limit where
     somebody rolled back or dropped the table beside a writer at work, which the pages exclude."""
     world = make(seed, script)
@@ -49,7 +51,14 @@ def run(seed: int, script: Script | None = None, make: MakeWorld = world_of, *, 
         if world.disturbed and not strict:
             return Outcome(seed, world, limit=DISTURBED)
         return Outcome(seed, world, broken.rule, str(broken))
-    except (PaimonStreamError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        PaimonStreamError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         return Outcome(seed, world, type(error).__name__, f"{type(error).__name__}: {error}")
     return Outcome(seed, world)
 

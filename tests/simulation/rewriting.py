@@ -69,8 +69,14 @@ def unmarked(world: World, entry: ManifestEntry, marked: Positions) -> tuple[Pie
     """The pieces of a file without the rows that are marked."""
     keys = keys_of(world, entry)
     gone = {keys[at] for at in marked.tolist()}
-    kept = ({key: one.values[key] for key in one.values if key not in gone} for one in pieces_of(world, entry))
-    return tuple(replace(one, values=values) for one, values in zip(pieces_of(world, entry), kept, strict=True))
+    kept = (
+        {key: one.values[key] for key in one.values if key not in gone}
+        for one in pieces_of(world, entry)
+    )
+    return tuple(
+        replace(one, values=values)
+        for one, values in zip(pieces_of(world, entry), kept, strict=True)
+    )
 
 
 def merged(given: Iterable[Piece]) -> list[Piece]:
@@ -103,7 +109,9 @@ def compacted(world: World, pieces: Sequence[Piece], *, schema_id: int) -> DataF
     keys = sorted(key for one in pieces for key in one.values)
     numbers = [one.number for one in pieces if one.values]
     low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
-    return replace(file.numbered(min(numbers), max(numbers)), min_key=low, max_key=high, row_count=len(keys))
+    return replace(
+        file.numbered(min(numbers), max(numbers)), min_key=low, max_key=high, row_count=len(keys)
+    )
 
 
 # -- reading and writing ------------------------------------------------------------------------------
@@ -157,7 +165,11 @@ def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
 
 
 def section_batches(
-    scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Callable[..., Any] | None = None
+    scan: Scan,
+    wanted: Iterable[Section],
+    *,
+    keep_deletes: bool,
+    kept: Callable[..., Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """In place of the merging of rows with keys. There are no deletes, and no rows that are too old."""
     assert kept is None

@@ -22,7 +22,12 @@ def check_row_ids(state: State) -> None:
         if file.first_row_id is None:
             raise Violation(RULE, f"{file.file_name} of snapshot {state.id} has no ids")
         if file.first_row_id < end:
-            raise Violation(RULE, f"{file.file_name} of snapshot {state.id} has the ids of another file")
+            raise Violation(
+                RULE, f"{file.file_name} of snapshot {state.id} has the ids of another file"
+            )
         end = file.first_row_id + file.row_count
     if end > (state.snapshot.next_row_id or 0):
-        raise Violation(RULE, f"snapshot {state.id} gives the ids from {state.snapshot.next_row_id} on, below {end}")
+        raise Violation(
+            RULE,
+            f"snapshot {state.id} gives the ids from {state.snapshot.next_row_id} on, below {end}",
+        )

@@ -98,7 +98,9 @@ class Process:
     _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
 
     def __post_init__(self) -> None:
-        self.clock = ProcessClock(self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000)))
+        self.clock = ProcessClock(
+            self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000))
+        )
         self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
         self.plain = ProcessStorage(self)
         self.storage = storage_of(self, self.plain)

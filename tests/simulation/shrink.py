@@ -50,7 +50,9 @@ def _plainer(script: Script, fails: Fails) -> Script:
             for plainer in (0, value // 2) if value > 1 else (0,) * value:
                 step = script[number]
                 if place < len(step) and plainer < step[place]:
-                    script = _if_it_fails(script, number, [*step[:place], plainer, *step[place + 1 :]], fails)
+                    script = _if_it_fails(
+                        script, number, [*step[:place], plainer, *step[place + 1 :]], fails
+                    )
     return script
 
 

@@ -13,7 +13,9 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         outcome = next((one for one in bug.runs() if one.rule is not None), None)
     assert outcome is not None, f"{bug.within} schedules see nothing of this: {bug.what}"
-    assert run(outcome.seed, bug.script, bug.make).rule is None, "without the bug this schedule is fine"
+    assert run(outcome.seed, bug.script, bug.make).rule is None, (
+        "without the bug this schedule is fine"
+    )
 
 
 def test_there_are_enough_of_them() -> None:

@@ -36,21 +36,45 @@ AMONG: dict[str, tuple[int, tuple[str, ...]]] = {
         370,
         ("keeper of checkpoints", "twin"),
     ),
-    "a writer that slept cannot remove its snapshot, whose files are gone": (191, ("rollback", "batch writer", "twin")),
+    "a writer that slept cannot remove its snapshot, whose files are gone": (
+        191,
+        ("rollback", "batch writer", "twin"),
+    ),
     # test_pins.py has its unit test.
-    "a writer takes the id of a rollback's target, and no error says how to go on": (20261123003675, ()),
-    "a register that a dead run writes late vouches for a later run without a journal": (20261123013019, ()),
+    "a writer takes the id of a rollback's target, and no error says how to go on": (
+        20261123003675,
+        (),
+    ),
+    "a register that a dead run writes late vouches for a later run without a journal": (
+        20261123013019,
+        (),
+    ),
     "a batch waits for days for its journal entry, beside an orphan cleaner": (20261123014129, ()),
-    "somebody tags an expired snapshot that a paused writer has created again": (20261123021034, ()),
-    "a register of a run before the checkpoint was put back vouches for later ones": (20261123034420, ()),
-    "an expired id created again without changes hides a batch that has expired": (20261123032317, ()),
+    "somebody tags an expired snapshot that a paused writer has created again": (
+        20261123021034,
+        (),
+    ),
+    "a register of a run before the checkpoint was put back vouches for later ones": (
+        20261123034420,
+        (),
+    ),
+    "an expired id created again without changes hides a batch that has expired": (
+        20261123032317,
+        (),
+    ),
     "a rollback to a tag dies half-way, and the tag is gone": (20261123020285, ()),
     "a copy of a checkpoint whose newest plan died with its run": (20261124002544, ()),
-    "a lost attempt's files go, but it was tagged before Java's writer replaced it": (20261123007256, ()),
+    "a lost attempt's files go, but it was tagged before Java's writer replaced it": (
+        20261123007256,
+        (),
+    ),
     "an operator is asked to wait for an expiry that was killed": (20261124500695, ()),
     "a rollback puts the newest snapshot back before the expiry that took it": (20261124500385, ()),
     "a tag that its maker could not take back is left to him": (20261123032879, ()),
-    "a checkpoint is put back behind batches that were not journalled and have expired": (20261123028268, ()),
+    "a checkpoint is put back behind batches that were not journalled and have expired": (
+        20261123028268,
+        (),
+    ),
     "a writer builds on the newest snapshot after an expiry that slept through a rollback took it": (
         6000135,
         ("expirer", "rollback", "hasty keeper", "batch writer", "twin"),
@@ -74,8 +98,32 @@ SCRIPTS: dict[str, Script] = {
     ],
     "a run from before the checkpoint was put back has it replaced once more": [
         [0, 0, 3, 0, 0, 1, 0, 0, 0, 0, 1, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0],
-        *([0], [0], [6], [6, 0, 2], [2], [7], [7], [7], [0, 0, 0], [2], [0], [0, 0, 0, 0, 0, 0, 16], [2]),
-        *([0], [0, 0, 0, 8], [2], [7], [0, 0, 4, 6, 0], [7], [6, 0, 3, 0, 1], [0, 0, 0, 0, 0, 0, 15], [2]),
+        *(
+            [0],
+            [0],
+            [6],
+            [6, 0, 2],
+            [2],
+            [7],
+            [7],
+            [7],
+            [0, 0, 0],
+            [2],
+            [0],
+            [0, 0, 0, 0, 0, 0, 16],
+            [2],
+        ),
+        *(
+            [0],
+            [0, 0, 0, 8],
+            [2],
+            [7],
+            [0, 0, 4, 6, 0],
+            [7],
+            [6, 0, 3, 0, 1],
+            [0, 0, 0, 0, 0, 0, 15],
+            [2],
+        ),
     ],
     "a run finds its batch in the snapshot of a sleeper that a rollback removes": [
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 2, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0],
@@ -84,7 +132,39 @@ SCRIPTS: dict[str, Script] = {
         *([7, 0, 0, 13], [0, 0, 0, 0, 0, 0, 13], [0, 0, 0, 13], [0, 0, 4, 0, 14], [3]),
     ],
     "a clock that is ahead hides that the table was created again": [
-        [0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 2, 3, 0, 3, 0, 0, 0, 0, 9, 0, 0, 11, 1, 0, 0, 1, 0, 3],
+        [
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            2,
+            0,
+            1,
+            0,
+            0,
+            0,
+            0,
+            2,
+            3,
+            0,
+            3,
+            0,
+            0,
+            0,
+            0,
+            9,
+            0,
+            0,
+            11,
+            1,
+            0,
+            0,
+            1,
+            0,
+            3,
+        ],
         *([], [8, 0, 0, 0, 0, 0, 7, 5, 0], [7, 0, 3, 0, 0], [8, 0, 7, 0, 0, 0, 0, 0, 0]),
     ],
     "an expiry takes a snapshot made after two rollbacks for the one that it had looked at": [
@@ -98,7 +178,10 @@ SCRIPTS: dict[str, Script] = {
 ARRANGED: dict[str, tuple[tuple[str, ...], Script]] = {
     "an expiry puts the newest snapshot back after a writer has built on it": (
         ("expirer", "rollback"),
-        [*([], [], [2], [0], [0], [2, 0, 1, 2, 8], [3, 13], [0], [0]), *([0, 0, 0, 0, 0, 0, 8], [2, 0, 0, 12])],
+        [
+            *([], [], [2], [0], [0], [2, 0, 1, 2, 8], [3, 13], [0], [0]),
+            *([0, 0, 0, 0, 0, 0, 8], [2, 0, 0, 12]),
+        ],
     )
 }
 """The same among these actors. `planted_maintenance.py` has others, with the defects that they found."""
@@ -131,7 +214,15 @@ def test_schedules_lose_and_double_nothing(start: int) -> None:
 
 @pytest.mark.parametrize("start", seeds(1, 10))
 def test_schedules_with_deletion_vectors_show_each_key_once(start: int) -> None:
-    only = (VECTORS, "compactor", "second compactor", "compacting stream", "batch writer", "expirer", "orphan cleaner")
+    only = (
+        VECTORS,
+        "compactor",
+        "second compactor",
+        "compacting stream",
+        "batch writer",
+        "expirer",
+        "orphan cleaner",
+    )
     for seed in range(50 * start, 50 * start + examples(2, 50)):
         outcome = run(seed, make=partial(world_of, only=only))
         assert outcome.rule is None, str(outcome)
@@ -139,15 +230,32 @@ def test_schedules_with_deletion_vectors_show_each_key_once(start: int) -> None:
 
 @pytest.mark.parametrize("start", seeds(1, 10))
 def test_schedules_with_deleters_bring_no_row_back(start: int) -> None:
-    others = ("batch writer", "overwriter", "expirer", "restorer", "tagger", "orphan cleaner", "object store")
+    others = (
+        "batch writer",
+        "overwriter",
+        "expirer",
+        "restorer",
+        "tagger",
+        "orphan cleaner",
+        "object store",
+    )
     for seed in range(50 * start, 50 * start + examples(4, 50)):
-        outcome = run(seed, make=partial(world_of, only=(DELETES, "deleter", "second deleter", *others)))
+        outcome = run(
+            seed, make=partial(world_of, only=(DELETES, "deleter", "second deleter", *others))
+        )
         assert outcome.rule is None, str(outcome)
 
 
 @pytest.mark.parametrize("kind", CATALOGS)
 def test_schedules_of_tables_in_catalogs_commit_each_row_once(kind: str) -> None:
-    others = ("twin", "batch writer", "committer", "hasty keeper", "Java keeper", "Java writer under the lock")
+    others = (
+        "twin",
+        "batch writer",
+        "committer",
+        "hasty keeper",
+        "Java keeper",
+        "Java writer under the lock",
+    )
     for seed in range(examples(4, 200)):
         outcome = run(seed, make=partial(world_of, only=(kind, *others)))
         assert outcome.rule is None, str(outcome)

@@ -82,7 +82,9 @@ def caught(number: int) -> int | None:
     """The number of schedules until the planted bug with that number is caught."""
     bug = BUGS[number]
     with bug.planted():
-        return next((tries for tries, outcome in enumerate(bug.runs(), 1) if outcome.rule is not None), None)
+        return next(
+            (tries for tries, outcome in enumerate(bug.runs(), 1) if outcome.rule is not None), None
+        )
 
 
 def torture(minutes: float, seed: int, processes: int) -> Tally:
@@ -120,7 +122,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--page", action="store_true", help="write the figures into docs/reliability.md")
+    parser.add_argument(
+        "--page", action="store_true", help="write the figures into docs/reliability.md"
+    )
     given = parser.parse_args()
     today = time.strftime("%Y%m%d")
     seed = int(today) * 1_000_000 if given.seed is None else given.seed

@@ -144,14 +144,18 @@ class Truth:
     def check_acknowledged(self) -> None:
         """Acknowledged rows are there, unless something took them away."""
         live = self.head.tokens() if self.head is not None else set()
-        missing = {one for one in self.acked if one not in live and one not in self.taken} - self.excused
+        missing = {
+            one for one in self.acked if one not in live and one not in self.taken
+        } - self.excused
         asleep = [self.there[one] for one, maker in self.beside.items() if maker.alive_at_work]
         if missing and any(missing <= state.tokens() for state in asleep):
             raise Limit(FOUND_IN_SLEEPERS)
         if missing and self.world.disturbed and self._is_torn():
             raise Limit(ROLLBACK_UNDER_WAY)
         if missing:
-            raise Violation("acknowledged rows are there", f"batches {sorted(missing)} are not in the table")
+            raise Violation(
+                "acknowledged rows are there", f"batches {sorted(missing)} are not in the table"
+            )
 
     def _is_torn(self) -> bool:
         """Whether a rollback has not removed all yet, and somebody has built on what it was about to remove."""
@@ -175,13 +179,18 @@ class Truth:
             self.there[state.id], self.there_again = known, None
             return
         if known is not None and process.may_expire and not process.may_roll_back:
-            raise Violation("nothing comes back", f"{process.name} puts snapshot {state.id} back, not the newest")
+            raise Violation(
+                "nothing comes back",
+                f"{process.name} puts snapshot {state.id} back, not the newest",
+            )
         if known is not None and process.may_roll_back:  # a rollback brings back what had expired
             self.there[state.id] = known
             self.beside.pop(state.id, None)
             self._suspect(("snapshot", state.id), known)
             if head is None or (state.id >= head.id and known is not head):
-                self._moved_to(known, "rollback")  # expiry had just taken it, or to a tag that is not below
+                self._moved_to(
+                    known, "rollback"
+                )  # expiry had just taken it, or to a tag that is not below
             return
         if process.may_roll_back:
             raise Limit(NO_PART)
@@ -198,7 +207,9 @@ class Truth:
         elif head is not None and state.id > head.id and self._on_beside(state):
             raise Limit(BUILT_ON_SLEEPERS)
         elif self.world.catalog == REST:
-            raise Violation(NO_VOID, f"{process.name} has the server take snapshot {state.id} beside the line")
+            raise Violation(
+                NO_VOID, f"{process.name} has the server take snapshot {state.id} beside the line"
+            )
         else:
             self.beside[state.id] = process
         self._once(state)
@@ -218,16 +229,27 @@ class Truth:
         holds for one that it could not remove, and whose files others have removed meanwhile."""
         put, process.putting = process.putting, None
         if process.dead or process.error is not None:
-            made = [one for one, (state, maker) in self.tags.items() if maker is process and state is put]
+            made = [
+                one
+                for one, (state, maker) in self.tags.items()
+                if maker is process and state is put
+            ]
             self.unsure.update(made)
         stands = put is not None and put.slept and self.there.get(put.id) is put
         if process.error is not None and put is not None and stands and put.files - self.paths:
             raise Limit(SLEEPER_ENDED)
         lost, expirer = self.there_again or (None, None)
-        if lost is not None and lost is self.head and process is expirer and lost.id not in self.there:
+        if (
+            lost is not None
+            and lost is self.head
+            and process is expirer
+            and lost.id not in self.there
+        ):
             if process.dead or process.error is not None:
                 raise Limit(NEVER_PUT_BACK)
-            raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
+            raise Violation(
+                "nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest"
+            )
         if process is expirer:  # it is back, perhaps by another rollback
             lost = self.there_again = None
         newest = max(self.there, default=0)
@@ -237,13 +259,19 @@ class Truth:
             if ours and not late and not process.dead and process.error is None:
                 if lost is not None:  # it saw nothing below its snapshot, as after an expiry
                     raise Limit(NOT_PUT_BACK_YET)
-                what = f"{process.name} reports snapshot {newest}, which lies beside the table's line"
+                what = (
+                    f"{process.name} reports snapshot {newest}, which lies beside the table's line"
+                )
                 raise Violation("acknowledged rows are there", what)
             raise Limit(SLEEPER_ENDED)
 
     def _check_age(self, state: State, maker: Process) -> None:
         """An expiry of partitions has removed no file that is younger than it is to be."""
-        if self.head is None or not isinstance(maker.actor, PartitionExpirer) or self.world.clocks_jump:
+        if (
+            self.head is None
+            or not isinstance(maker.actor, PartitionExpirer)
+            or self.world.clocks_jump
+        ):
             return
         oldest = self.world.millis + maker.clock.skew - maker.actor.age
         gone = (one.file for name, one in self.head.live.items() if name not in state.live)
@@ -255,7 +283,11 @@ class Truth:
         """Another state is the newest. What it lacks was removed."""
         old = set(self.head.written) if self.head is not None else set()
         new = set(state.written) if state is not None else set()
-        if state is not None and state.snapshot.commit_kind is CommitKind.COMPACT and reason == "overwrite":
+        if (
+            state is not None
+            and state.snapshot.commit_kind is CommitKind.COMPACT
+            and reason == "overwrite"
+        ):
             check_compaction(self.world, self.head, state)
         if state is not None and self.world.dynamic:
             check_index(self.world, state)
@@ -269,7 +301,9 @@ class Truth:
             self._check_age(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
-                raise Violation("nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}")
+                raise Violation(
+                    "nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}"
+                )
         elif old - new or reason != "overwrite":
             self.upsets += 1
         for token in tokens(old - new) - tokens(new):
@@ -311,7 +345,9 @@ class Truth:
                 return
             voided = state.made_by is process and process.busy
             if not (process.may_roll_back or voided):
-                raise Violation("nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest")
+                raise Violation(
+                    "nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest"
+                )
             line = [one for one in self.there if one not in self.beside and one < snapshot_id]
             self._moved_to(self.there[max(line)] if line else None, "rollback")
         elif process.may_roll_back:
@@ -322,18 +358,29 @@ class Truth:
             pinned = any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags)
             if process.may_expire and (self.upsets > process.upsets or pinned):
                 raise Limit(EXPIRY_SLEPT)
-            raise Violation("ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}")
+            raise Violation(
+                "ids are continuous",
+                f"{process.name} deletes {snapshot_id} of {sorted(self.there)}",
+            )
         elif not process.may_expire:
-            raise Violation("nothing vanishes", f"{process.name} deletes snapshot {snapshot_id} of the line")
+            raise Violation(
+                "nothing vanishes", f"{process.name} deletes snapshot {snapshot_id} of the line"
+            )
 
     def _once(self, state: State) -> None:
         """No batch is in a snapshot twice."""
         if len(set(state.written)) < len(state.written):
-            raise Violation("rows are there at most once", f"snapshot {state.id} has {sorted(state.written)}")
+            raise Violation(
+                "rows are there at most once", f"snapshot {state.id} has {sorted(state.written)}"
+            )
         seen: dict[Token, str] = {}
         for name in state.written:
             token, attempt = token_of(name), name.partition(".")[0]
-            if token is not None and seen.get(token, attempt) != attempt and token not in self.excused:
+            if (
+                token is not None
+                and seen.get(token, attempt) != attempt
+                and token not in self.excused
+            ):
                 if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
                     raise Limit(ROLLBACK_UNDER_WAY)
                 if token not in self.acked and any(
@@ -392,7 +439,9 @@ class Truth:
         self.suspects[key] = state
 
     def _suspect_users_of(self, process: Process, path: str) -> None:
-        slept = process.done == 1 and "tagger" in process.actor.kind and self.upsets > process.upsets
+        slept = (
+            process.done == 1 and "tagger" in process.actor.kind and self.upsets > process.upsets
+        )
         for key, state in self.roots():
             if path in state.files:
                 if slept and key[0] == "snapshot":  # it slept between its look and this

@@ -35,7 +35,10 @@ def check_vectors(world: World, state: State) -> None:
         for piece in unmarked(world, entry, marked(world, state, entry)):
             for key in piece.values:
                 if (entry.partition, key) in seen:
-                    raise Violation(RULE, f"snapshot {state.id} shows key {key} twice, also in {entry.file.file_name}")
+                    raise Violation(
+                        RULE,
+                        f"snapshot {state.id} shows key {key} twice, also in {entry.file.file_name}",
+                    )
                 seen[entry.partition, key] = piece.number
     if seen != newest:
         wrong = sorted(key for (_, key), number in newest.items() if seen.get((_, key)) != number)
@@ -49,6 +52,10 @@ def marked(world: World, state: State, entry: ManifestEntry) -> Positions:
             if index.file.index_type == DELETION_VECTORS and one.data_file == entry.file.file_name:
                 name = index.file.file_name
                 if name not in world.truth.archive.indexes:
-                    raise Violation("everything is readable whole", f"snapshot {state.id} names {name}")
-                return deleted_positions(world.truth.archive.indexes[name], one, entry.file.row_count, name)
+                    raise Violation(
+                        "everything is readable whole", f"snapshot {state.id} names {name}"
+                    )
+                return deleted_positions(
+                    world.truth.archive.indexes[name], one, entry.file.row_count, name
+                )
     return np.empty(0, np.int64)

@@ -86,7 +86,9 @@ class World:
     def now_millis(self) -> int:
         return self.millis
 
-    def create(self, options: dict[str, str], *, partitioned: bool = False, keyed: bool = False) -> None:
+    def create(
+        self, options: dict[str, str], *, partitioned: bool = False, keyed: bool = False
+    ) -> None:
         """Creates the table."""
         self.disk = MemoryStorage(clock=self)  # type: ignore[arg-type]
         self.truth = Truth(self)
@@ -118,12 +120,18 @@ class World:
         self.truth.paths.update(self.all_paths())
 
     def all_paths(self) -> list[str]:
-        return [f"{folder}/{name}" for folder, files in self.disk._store.folders.items() for name in files]
+        return [
+            f"{folder}/{name}"
+            for folder, files in self.disk._store.folders.items()
+            for name in files
+        ]
 
     def spawn(self, actor: Actor) -> Process:
         """A new process of an actor."""
         self.serial += 1
-        process = Process(self, f"{actor.name} (process {self.serial})", actor=actor, number=self.serial)
+        process = Process(
+            self, f"{actor.name} (process {self.serial})", actor=actor, number=self.serial
+        )
         self.processes = [one for one in self.processes if not one.dead]
         self.processes.append(process)
         return process
@@ -186,15 +194,25 @@ class World:
             said += f"begins {actor.doing}"
         else:
             assert process.pending is not None
-            if self.cleaned and actor.exposed and self.millis - process.begun_millis > LONGEST_MILLIS:
+            if (
+                self.cleaned
+                and actor.exposed
+                and self.millis - process.begun_millis > LONGEST_MILLIS
+            ):
                 process.kill()
-                self.log.append(f"{actor.name}: is killed, because it took too long; {actor.ended()}")
+                self.log.append(
+                    f"{actor.name}: is killed, because it took too long; {actor.ended()}"
+                )
                 return
             verb, path = process.pending
             if not (self.peaceful or actor.without_faults) and self.choices.once_in(5):
-                fault = self.choices.pick(possible(verb, path, on_store=self.on_store, token=self.data_tokens))
+                fault = self.choices.pick(
+                    possible(verb, path, on_store=self.on_store, token=self.data_tokens)
+                )
             self.faults_met[verb, fault.name] += 1
-            said += f"goes on with {verb} {path}" + ("" if fault is Fault.NONE else f", which {fault.value}")
+            said += f"goes on with {verb} {path}" + (
+                "" if fault is Fault.NONE else f", which {fault.value}"
+            )
         if self.clocks_jump and not self.peaceful and self.choices.once_in(8):
             process.clock.skew = self.choices.pick(JUMPS)
             said += f" (its clock is now wrong by {process.clock.skew / 1000:g} s)"

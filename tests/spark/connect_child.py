@@ -27,13 +27,21 @@ def main(root: Path) -> None:
     def table(name: str) -> str:
         return PaimonTable.create(str(root / "shop.db" / name), [("id", "BIGINT")]).location
 
-    def run(function: Any, checkpoint: str, location: str | None = None, source: str | None = None) -> str:
+    def run(
+        function: Any, checkpoint: str, location: str | None = None, source: str | None = None
+    ) -> str:
         """By `foreachBatch`, or, with a location, by `format()`; from files, or from a table."""
         stream = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
-        rows = spark.readStream.format("paimon_stream").load(source) if source else stream.parquet(str(root / "in"))
+        rows = (
+            spark.readStream.format("paimon_stream").load(source)
+            if source
+            else stream.parquet(str(root / "in"))
+        )
         writer = rows.writeStream
         writer = writer.format("paimon_stream") if location else writer.foreachBatch(function)
-        writer = writer.option("checkpointLocation", str(root / checkpoint)).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(root / checkpoint)).trigger(
+            availableNow=True
+        )
         query = writer.start(location)
         try:
             query.awaitTermination()
@@ -62,7 +70,9 @@ def main(root: Path) -> None:
     errors = [run(None, "five", copied, source=by_name)]
     forget(root / "five" / "commits")
     PaimonTable.load(by_name).append(pa.table({"id": [77]}))
-    for _ in range(1 + pyspark.__version__.startswith(("4.0", "4.1"))):  # these end after a batch that is run again
+    for _ in range(
+        1 + pyspark.__version__.startswith(("4.0", "4.1"))
+    ):  # these end after a batch that is run again
         errors.append(run(None, "five", copied, source=by_name))
     errors.append(run(sink, "six", source=copied))
     ids = [sorted(PaimonTable.load(one).to_arrow()["id"].to_pylist()) for one in (copied, twice)]
@@ -80,20 +90,30 @@ def main(root: Path) -> None:
     options = {"paimon-stream.operation-column": "op"}
     columns = [("id", "BIGINT NOT NULL")]
     keyed = [
-        PaimonTable.create(str(root / "shop.db" / f"keyed{n}"), columns, primary_keys=["id"], options={"bucket": n})
+        PaimonTable.create(
+            str(root / "shop.db" / f"keyed{n}"), columns, primary_keys=["id"], options={"bucket": n}
+        )
         for n in ("2", "-1")
     ]
-    sinks = [PaimonSink(one.location, checkpoint=str(root / "three"), options=options) for one in keyed]
+    sinks = [
+        PaimonSink(one.location, checkpoint=str(root / "three"), options=options) for one in keyed
+    ]
 
     def changed(df: Any, batch_id: int) -> None:
         """Three keys of a batch, of which the next one deletes the first."""
         for sink in sinks:
-            sink(df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id)
+            sink(
+                df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id
+            )
 
     error = run(changed, "three")
     for one in keyed:
         report(one.location, error)
-        print(json.dumps({"keys": sorted(one.to_arrow()["id"].to_pylist()), "healthy": one.verify().healthy}))
+        print(
+            json.dumps(
+                {"keys": sorted(one.to_arrow()["id"].to_pylist()), "healthy": one.verify().healthy}
+            )
+        )
 
 
 if __name__ == "__main__":

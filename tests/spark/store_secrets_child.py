@@ -79,14 +79,24 @@ def main(root: Path, endpoint: str, broken: str) -> None:
     hadoop.set("fs.s3a.session.token", TOKEN)
     hadoop.set("fs.s3a.endpoint", endpoint)
     hadoop.set("fs.azure.account.key.acc.dfs.core.windows.net", SECRET)
-    os.environ.update(AWS_SECRET_ACCESS_KEY=SECRET, AWS_ACCESS_KEY_ID=KEY_ID, AWS_SESSION_TOKEN=TOKEN)
+    os.environ.update(
+        AWS_SECRET_ACCESS_KEY=SECRET, AWS_ACCESS_KEY_ID=KEY_ID, AWS_SESSION_TOKEN=TOKEN
+    )
     logging.basicConfig(filename=said_folder / "log", level=logging.DEBUG)
     said = Said(said_folder / "said")
-    own = {"s3.endpoint": endpoint, "s3.access-key": KEY_ID, "s3.secret-key": SECRET, "s3.session-token": TOKEN}
+    own = {
+        "s3.endpoint": endpoint,
+        "s3.access-key": KEY_ID,
+        "s3.secret-key": SECRET,
+        "s3.session-token": TOKEN,
+    }
 
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
     table = PaimonTable.create(
-        LOCATION, columns, primary_keys=["id"], options={"bucket": "2", "manifest.compression": "null"}
+        LOCATION,
+        columns,
+        primary_keys=["id"],
+        options={"bucket": "2", "manifest.compression": "null"},
     )
     said.add(table, table.schema, table.options, open_beside_spark(LOCATION))
     for number in range(4):
@@ -117,34 +127,50 @@ def main(root: Path, endpoint: str, broken: str) -> None:
         said.trying(lambda options=options: PaimonTable.load(LOCATION, storage_options=options))
         failing = PaimonTable.create if options is refused else PaimonTable.load
         said.trying(lambda f=failing, o=options: f(f"{LOCATION}2", storage_options=o, **_more(f)))
-    for location in (f"s3://{KEY_ID}:{SECRET}@bucket/t", f"s3://bucket/t?X-Amz-Security-Token={TOKEN}"):
+    for location in (
+        f"s3://{KEY_ID}:{SECRET}@bucket/t",
+        f"s3://bucket/t?X-Amz-Security-Token={TOKEN}",
+    ):
         said.trying(lambda location=location: PaimonTable.load(location))
         said.trying(lambda location=location: PaimonSink(location))
         said.add(CliRunner().invoke(cli, ["snapshots", location, "--json", "--debug"]).output)
     said.trying(lambda: PaimonSink(LOCATION, storage_options={**own, "s3.secretkey": SECRET}))
     said.trying(lambda: PaimonSink(LOCATION, options={"s3.secret-key": SECRET}))
-    said.trying(lambda: PaimonTable.create(f"{LOCATION}3", columns, options={"s3.secret-key": SECRET}))
+    said.trying(
+        lambda: PaimonTable.create(f"{LOCATION}3", columns, options={"s3.secret-key": SECRET})
+    )
 
     def fails(df: Any, batch_id: int) -> None:
         PaimonSink(LOCATION, storage_options=refused, commit_user="u")(df, batch_id)
 
     query = stream.parquet(str(root / "in")).writeStream.foreachBatch(fails)
-    query = query.option("checkpointLocation", str(root / "other")).trigger(availableNow=True).start()
+    query = (
+        query.option("checkpointLocation", str(root / "other")).trigger(availableNow=True).start()
+    )
     said.trying(lambda: query.awaitTermination())
     said.add(query.exception())
 
     (root / "key").write_text(f"{SECRET}\n")
-    given = ["--storage-option", f"s3.secret-key=@{root / 'key'}", "--storage-option", f"s3.access-key={KEY_ID}"]
+    given = [
+        "--storage-option",
+        f"s3.secret-key=@{root / 'key'}",
+        "--storage-option",
+        f"s3.access-key={KEY_ID}",
+    ]
     given += ["--storage-option", f"s3.endpoint={endpoint}"]
     for command in ("snapshots", "files", "options", "schema", "verify", "doctor"):
         for more in ([], ["--json"]):
             answer = CliRunner().invoke(cli, [command, LOCATION, *given, *more])
             assert answer.exit_code in (0, 1), answer.output
             said.add(answer.output)
-    answer = CliRunner().invoke(cli, ["doctor", LOCATION, *given, "--checkpoint", str(root / "checkpoint")])
+    answer = CliRunner().invoke(
+        cli, ["doctor", LOCATION, *given, "--checkpoint", str(root / "checkpoint")]
+    )
     assert "committed" in answer.output or "fresh" in answer.output, answer.output
     said.add(answer.output)
-    for number, options in enumerate(({"s3.endpoint": broken}, {"s3.endpoint": "http://127.0.0.1:1"})):
+    for number, options in enumerate(
+        ({"s3.endpoint": broken}, {"s3.endpoint": "http://127.0.0.1:1"})
+    ):
         pairs = [f"--storage-option={name}={value}" for name, value in options.items()]
         answer = CliRunner().invoke(cli, ["snapshots", LOCATION, *pairs, "--debug"])
         assert answer.exit_code not in (0, None), number

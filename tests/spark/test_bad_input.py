@@ -50,9 +50,21 @@ def from_batch(first: int, change: Callable[[DataFrame], DataFrame], sink: Paimo
 # -- columns ------------------------------------------------------------------------------------
 
 UNFIT = {
-    "a missing NOT NULL column": (lambda df: df.drop("id"), "'id'", ("lacks column 'id'", "BIGINT NOT NULL")),
-    "an unknown column": (lambda df: df.withColumn("colour", f.lit("red")), "'colour'", ("no column 'colour'",)),
-    "a misspelt column": (lambda df: df.withColumnRenamed("day", "dya"), "'dya'", ("did you mean 'day'?",)),
+    "a missing NOT NULL column": (
+        lambda df: df.drop("id"),
+        "'id'",
+        ("lacks column 'id'", "BIGINT NOT NULL"),
+    ),
+    "an unknown column": (
+        lambda df: df.withColumn("colour", f.lit("red")),
+        "'colour'",
+        ("no column 'colour'",),
+    ),
+    "a misspelt column": (
+        lambda df: df.withColumnRenamed("day", "dya"),
+        "'dya'",
+        ("did you mean 'day'?",),
+    ),
     "an ambiguous column": (
         lambda df: df.select("id", "day", f.col("day").alias("DAY")),
         "'DAY'",
@@ -93,7 +105,11 @@ UNFIT = {
         "'seen'",
         ("'seen' is timestamp_ntz", "time zone", "cast it yourself"),
     ),
-    "a list for text": (lambda df: df.withColumn("day", f.array("day")), "'day'", ("'day' is array<string>",)),
+    "a list for text": (
+        lambda df: df.withColumn("day", f.array("day")),
+        "'day'",
+        ("'day' is array<string>",),
+    ),
 }
 
 
@@ -104,7 +120,15 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     job.create(WIDE)
     job.add_files(2)
     error = failing(job, from_batch(1, change, job.sink(options=NULL)))
-    assert_reports(error, errors.IncompatibleSchema, "Batch 1", job.table, column, *parts, "Nothing was written")
+    assert_reports(
+        error,
+        errors.IncompatibleSchema,
+        "Batch 1",
+        job.table,
+        column,
+        *parts,
+        "Nothing was written",
+    )
     assert_reports(error, errors.IncompatibleSchema, "Select, rename or cast")
     assert java_ids(java, job) == ids_of(0)
     assert len(job.data_files()) == 1
@@ -120,7 +144,9 @@ def test_all_reasons_are_in_one_message(job: Job) -> None:
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
-def test_the_case_of_column_names_counts_as_it_does_in_spark(job: Job, java: Any, sensitive: bool) -> None:
+def test_the_case_of_column_names_counts_as_it_does_in_spark(
+    job: Job, java: Any, sensitive: bool
+) -> None:
     job.create()
     job.add_files(1)
     upper = from_batch(0, lambda df: df.toDF("ID", "Day"), job.sink())
@@ -157,13 +183,17 @@ def test_what_is_narrower_fits_and_a_missing_nullable_column_is_null(job: Job, j
 # -- values -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"]
+)
 def test_null_in_a_not_null_column_is_counted(job: Job, java: Any, options: dict[str, str]) -> None:
     job.create(WIDE, options=options)
     job.add_files(2)
     holes = lambda df: df.withColumn("id", f.when(f.col("id") % 2 == 0, f.col("id")))  # noqa: E731
     error = failing(job, from_batch(1, holes, job.sink(options=NULL)))
-    assert_reports(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()")
+    assert_reports(
+        error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()"
+    )
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
     job.run(from_batch(1, lambda df: df.where("id is not null"), job.sink(options=NULL)))
@@ -175,7 +205,9 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
     job.create(WIDE)
     job.add_files(2)
     overflowing = f.expr("if(id >= 6, raise_error('out of range'), 1)").cast("decimal(6,2)")
-    error = failing(job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink(options=NULL)))
+    error = failing(
+        job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink(options=NULL))
+    )
     assert "out of range" in str(error)
     assert "paimon_stream.errors" not in str(error)
     assert java_ids(java, job) == ids_of(0)
@@ -186,14 +218,20 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
 
 @pytest.mark.one_spark
 def test_an_unknown_sink_option_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(errors.InvalidOption, match=r"Did you mean 'paimon-stream\.on-table-change'"):
+    with pytest.raises(
+        errors.InvalidOption, match=r"Did you mean 'paimon-stream\.on-table-change'"
+    ):
         PaimonSink("t", options={"paimon-stream.on-table-chnage": "continue"})
 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("paimon-stream.journal", "yes"), ("paimon-stream.on-table-change", "ignore"), ("bucket", "many")],
+    [
+        ("paimon-stream.journal", "yes"),
+        ("paimon-stream.on-table-change", "ignore"),
+        ("bucket", "many"),
+    ],
 )
 def test_an_option_that_does_not_parse_is_refused_with_its_value(key: str, value: str) -> None:
     with pytest.raises(errors.InvalidOption, match=f"{key}' is '{value}'"):
@@ -202,7 +240,9 @@ def test_an_option_that_does_not_parse_is_refused_with_its_value(key: str, value
 
 @pytest.mark.one_spark
 def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any) -> None:
-    with pytest.warns(UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"):
+    with pytest.warns(
+        UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"
+    ):
         job.create(options={"traget-file-size": "1 mb"})
     with pytest.warns(UserWarning, match="Unknown option 'bukcet'"):
         sink = job.sink(options={"bukcet": "2"})
@@ -239,7 +279,9 @@ UNWRITABLE = {
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNWRITABLE)
-def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(job: Job, java: Any, case: str) -> None:
+def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
+    job: Job, java: Any, case: str
+) -> None:
     columns, keys, options, message = UNWRITABLE[case]
     java.create_table(job.table, columns, primary_keys=keys, options=options)
     java.write(job.table, [{"id": -1}], commit_identifier=1)
@@ -307,7 +349,9 @@ def read_only(folder: Path) -> Iterator[None]:
 def small_disk(folder: Path, size: str) -> Iterator[None]:
     """The folder is a disk of that size."""
     folder.mkdir(parents=True)
-    if not shutil.which("mount") or not _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder):
+    if not shutil.which("mount") or not _mount(
+        "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder
+    ):
         pytest.skip("a small disk needs the right to mount a tmpfs")
     try:
         yield
@@ -352,7 +396,9 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     obstacle = job.table / "day=blocked"
     obstacle.write_text("not a folder")
     error = failing(job, from_batch(1, swap, job.sink()))
-    assert_reports(error, errors.AlreadyExists, "Batch 1", obstacle, "is a file, where a folder is needed")
+    assert_reports(
+        error, errors.AlreadyExists, "Batch 1", obstacle, "is a file, where a folder is needed"
+    )
     assert java_ids(java, job) == ids_of(0)
     obstacle.unlink()
     job.run(from_batch(1, swap, job.sink()))
@@ -360,15 +406,21 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
 
 
 @pytest.mark.one_spark
-def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job: Job, java: Any) -> None:
+def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(
+    job: Job, java: Any
+) -> None:
     with small_disk(job.table, "1m"):
         job.create()
         job.add_files(1)
         noise = random.Random(1)
-        job.write_source(1, pa.table({"id": range(6, 12), "day": [noise.randbytes(400_000).hex()] * 6}))
+        job.write_source(
+            1, pa.table({"id": range(6, 12), "day": [noise.randbytes(400_000).hex()] * 6})
+        )
         different = lambda df: df.withColumn("day", f.concat("day", f.col("id").cast("string")))  # noqa: E731
         error = failing(job, from_batch(1, different, job.sink()))
-        assert_reports(error, errors.NoSpace, "Batch 1", job.table, "the disk is full", "Free space")
+        assert_reports(
+            error, errors.NoSpace, "Batch 1", job.table, "the disk is full", "Free space"
+        )
         assert java_ids(java, job) == ids_of(0)
         assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
         assert _mount("-o", "remount,size=50m", job.table)
@@ -377,8 +429,12 @@ def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job
 
 
 @pytest.mark.one_spark
-@pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED], ids=lambda p: p.value)
-def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(job: Job, java: Any, phase: Phase) -> None:
+@pytest.mark.parametrize(
+    "phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED], ids=lambda p: p.value
+)
+def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(
+    job: Job, java: Any, phase: Phase
+) -> None:
     job.create()
     job.add_files(2)
     limit = files_of_at_most(64)
@@ -450,7 +506,9 @@ MAY_BE_MISSING = {"journal", "register", "snapshot", "schema"}
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("which", METADATA)
-def test_broken_metadata_stops_the_stream_until_it_is_restored(job: Job, java: Any, which: str) -> None:
+def test_broken_metadata_stops_the_stream_until_it_is_restored(
+    job: Job, java: Any, which: str
+) -> None:
     job.create(options={"bucket": "2", "bucket-key": "id"})
     job.add_files(2)
     job.run()
@@ -465,7 +523,9 @@ def test_broken_metadata_stops_the_stream_until_it_is_restored(job: Job, java: A
         harm(path)
         error = failing(job)
         assert_reports(error, errors.CorruptMetadata, f"atch {batch}", job.table, path.name)
-        assert not [name for name in ("struct.error", "json.decoder", "EOFError") if name in str(error)]
+        assert not [
+            name for name in ("struct.error", "json.decoder", "EOFError") if name in str(error)
+        ]
         path.write_bytes(whole)
         assert java_ids(java, job) == ids_of(0, 1), harm
     job.add_files(1)
@@ -482,7 +542,9 @@ def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any
     first = job.table / "schema" / "schema-0"
     whole = first.read_bytes()
     observer = At(Phase.BATCH_STARTED, 1, first.unlink)
-    assert_reports(failing(job, job.sink(observer=observer)), errors.CorruptMetadata, "Batch 1", first)
+    assert_reports(
+        failing(job, job.sink(observer=observer)), errors.CorruptMetadata, "Batch 1", first
+    )
     first.write_bytes(whole)
     job.run()
     assert java_ids(java, job) == ids_of(0, 1)
@@ -526,7 +588,12 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
     java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
     java.expire_snapshots(job.table, retain_max=1)
     garble(journal(job, "1"))
-    assert_reports(failing(job), errors.CorruptMetadata, "atch 1", "Move it away, and the file 'writer' beside it")
+    assert_reports(
+        failing(job),
+        errors.CorruptMetadata,
+        "atch 1",
+        "Move it away, and the file 'writer' beside it",
+    )
     journal(job, "1").unlink()
     journal(job, "writer").unlink()
     assert_reports(failing(job), errors.HistoryUnknown, "batch 1")
@@ -537,7 +604,9 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
 
 
 @pytest.mark.one_spark
-def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job, java: Any) -> None:
+def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(
+    job: Job, java: Any
+) -> None:
     job.create()
     job.add_files(2)
     asked: list[int] = []
@@ -549,7 +618,9 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job
 
     error = failing(job, job.sink(before_commit=second_only))
     cause = "ValueError: quota of the day"
-    assert_reports(error, errors.CommitVetoed, "batch 1", job.table, "Nothing was published", caused_by=cause)
+    assert_reports(
+        error, errors.CommitVetoed, "batch 1", job.table, "Nothing was published", caused_by=cause
+    )
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
     job.run(job.sink(before_commit=second_only))
@@ -558,7 +629,9 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job
 
 
 @pytest.mark.one_spark
-def test_a_failing_on_commit_costs_a_warning_not_a_batch(job: Job, java: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_on_commit_costs_a_warning_not_a_batch(
+    job: Job, java: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create()
     job.add_files(2)
 

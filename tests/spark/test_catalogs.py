@@ -19,7 +19,11 @@ SECRET = "s3cr3t-never-shown"
 
 @pytest.fixture
 def named(spark_session: SparkSession, job: Job) -> Iterator[Job]:
-    options = {"": "org.apache.paimon.spark.SparkCatalog", ".warehouse": str(job.root), ".table-default.bucket": "-1"}
+    options = {
+        "": "org.apache.paimon.spark.SparkCatalog",
+        ".warehouse": str(job.root),
+        ".table-default.bucket": "-1",
+    }
     for name, value in {**options, ".token": SECRET, ".s3.secret-key": SECRET}.items():
         spark_session.conf.set(f"spark.sql.catalog.shop_paimon{name}", value)
     spark_session.conf.set("spark.sql.catalog.shop_paimon2.warehouse", "/elsewhere")
@@ -29,7 +33,9 @@ def named(spark_session: SparkSession, job: Job) -> Iterator[Job]:
     spark_session.conf.unset("spark.sql.catalog.shop_paimon2.warehouse")
 
 
-def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(named: Job, caplog: object) -> None:
+def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(
+    named: Job, caplog: object
+) -> None:
     assert isinstance(caplog, pytest.LogCaptureFixture)
     with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "py4j"):
         shop = catalog(named.spark, "shop_paimon")
@@ -43,7 +49,9 @@ def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(named: Jo
     named.run(by_name)
     assert named.ids() == list(range(6))
     options = {"warehouse": "s3://bucket/wh", "s3.region": "eu-central-1"}
-    of_store = PaimonSink("`my.db`.t$branch_b", catalog=options, storage_options={"s3.region": "us-east-1"})
+    of_store = PaimonSink(
+        "`my.db`.t$branch_b", catalog=options, storage_options={"s3.region": "us-east-1"}
+    )
     assert repr(of_store) == "PaimonSink('s3://bucket/wh/my.db.db/t$branch_b')"
     assert of_store.__getstate__().storage_options == {"s3.region": "us-east-1"}
     with pytest.raises(errors.InvalidOption, match=r"spark\.sql\.catalog"):
@@ -70,13 +78,19 @@ def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> Non
         read.load("orders")
 
 
-def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(job: Job, caplog: object) -> None:
+def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(
+    job: Job, caplog: object
+) -> None:
     pytest.importorskip("sqlalchemy")
     database = f"{job.root}/catalog.db"
     options = {
-        "metastore": "jdbc", "uri": f"jdbc:sqlite:{database}", "warehouse": str(job.root), "lock.enabled": "true",
-        "jdbc.user": "user", "jdbc.password": SECRET,
-    }  # fmt: skip
+        "metastore": "jdbc",
+        "uri": f"jdbc:sqlite:{database}",
+        "warehouse": str(job.root),
+        "lock.enabled": "true",
+        "jdbc.user": "user",
+        "jdbc.password": SECRET,
+    }
     with pytest.raises(errors.NotFound, match="no database 'shop'"):
         PaimonSink("shop.orders", catalog=options)
     shop = catalog(options)
@@ -106,10 +120,17 @@ def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(job: Job, c
     from paimon_stream import register
 
     register(job.spark)
-    rows = job.spark.range(3).selectExpr("id", "'x' AS day").write.format("paimon_stream").mode("append")
+    rows = (
+        job.spark.range(3)
+        .selectExpr("id", "'x' AS day")
+        .write.format("paimon_stream")
+        .mode("append")
+    )
     rows.options(**options).save("shop.orders")
     assert taken() == [("jdbc.shop.orders",)] * 3
-    assert job.spark.read.format("paimon_stream").options(**options).load("shop.orders").count() == 15
+    assert (
+        job.spark.read.format("paimon_stream").options(**options).load("shop.orders").count() == 15
+    )
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT * FROM paimon_distributed_locks").fetchall() == []
 
@@ -118,7 +139,9 @@ def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(job: Job, c
 def served(spark_session: SparkSession, job: Job) -> Iterator[RestDouble]:
     pytest.importorskip("urllib3")
     with RestDouble(str(job.root / "served")) as server:
-        names = {f"spark.sql.catalog.served.{key}": value for key, value in server.options().items()}
+        names = {
+            f"spark.sql.catalog.served.{key}": value for key, value in server.options().items()
+        }
         for name, value in names.items():
             spark_session.conf.set(name, value)
         shop = catalog("served")
@@ -129,7 +152,9 @@ def served(spark_session: SparkSession, job: Job) -> Iterator[RestDouble]:
             spark_session.conf.unset(name)
 
 
-def test_a_sink_writes_a_table_of_a_rest_catalog_each_batch_once(served: RestDouble, job: Job) -> None:
+def test_a_sink_writes_a_table_of_a_rest_catalog_each_batch_once(
+    served: RestDouble, job: Job
+) -> None:
     sink = PaimonSink("shop.orders", catalog="served", on_commit=job.reports.append)
     assert served.token not in repr(sink) + repr(pickle.loads(pickle.dumps(sink)).__getstate__())
     served.faults += ["lose", "503"]
@@ -143,7 +168,11 @@ def test_a_sink_writes_a_table_of_a_rest_catalog_each_batch_once(served: RestDou
     assert [one["id"] for one in served.table("shop.orders").seen] == [1, 2, 3]
     assert sorted(row.id for row in shop.to_spark(job.spark).collect()) == list(range(18))
     secret = served.token.encode()
-    files = [one for folder in (job.root / "checkpoint", job.root / "served") for one in folder.rglob("*")]
+    files = [
+        one
+        for folder in (job.root / "checkpoint", job.root / "served")
+        for one in folder.rglob("*")
+    ]
     assert not any(secret in one.read_bytes() for one in files if one.is_file())
 
 
@@ -151,7 +180,9 @@ def test_a_sink_does_not_merge_schemas_of_a_rest_catalog(served: RestDouble, job
     narrow = catalog("served")
     narrow.create_table("shop.narrow", [("id", "BIGINT")])
     job.add_files(1)
-    sink = PaimonSink("shop.narrow", catalog="served", options={"paimon-stream.merge-schema": "true"})
+    sink = PaimonSink(
+        "shop.narrow", catalog="served", options={"paimon-stream.merge-schema": "true"}
+    )
     assert "alter_table" in job.run_failing(sink)
     assert served.table("shop.narrow").seen == []
 
@@ -163,7 +194,12 @@ def test_a_data_source_finds_a_table_of_a_rest_catalog(served: RestDouble, job: 
 
     register(job.spark)
     options = served.options()
-    rows = job.spark.range(3).selectExpr("id", "'a' as day").write.format("paimon_stream").mode("append")
+    rows = (
+        job.spark.range(3)
+        .selectExpr("id", "'a' as day")
+        .write.format("paimon_stream")
+        .mode("append")
+    )
     rows.options(**options).save("shop.orders")
     read = job.spark.read.format("paimon_stream").options(**options)
     assert sorted(row.id for row in read.load("shop.orders").collect()) == [0, 1, 2]

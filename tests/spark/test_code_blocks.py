@@ -17,7 +17,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 BLOCKS = {name: list(blocks(path)) for name, path in PAGES.items()}
 RUN = {name: [one for one in found if one.not_run is None] for name, found in BLOCKS.items()}
-REASONS = {"installs packages", "takes minutes", "needs a cloud store", "needs a cluster manager", "needs Paimon's jar"}
+REASONS = {
+    "installs packages",
+    "takes minutes",
+    "needs a cloud store",
+    "needs a cluster manager",
+    "needs Paimon's jar",
+}
 
 Given = Callable[[Any], dict[str, Any]]
 
@@ -27,13 +33,17 @@ def events(spark: Any) -> dict[str, Any]:
     location = "warehouse/shop.db/orders"
     PaimonTable.create(location, schema=[("id", "INT")]).new_commit("etl").commit(0, [])
     columns = [("customer", "BIGINT"), ("dt", "STRING")]
-    PaimonTable.create("warehouse/shop.db/events", schema=columns, options={"deletion-vectors.enabled": "true"})
+    PaimonTable.create(
+        "warehouse/shop.db/events", schema=columns, options={"deletion-vectors.enabled": "true"}
+    )
     return {"location": location}
 
 
 def orders(spark: Any) -> dict[str, Any]:
     """compaction.md: a table with partitions."""
-    PaimonTable.create("warehouse/shop.db/orders", schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"])
+    PaimonTable.create(
+        "warehouse/shop.db/orders", schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"]
+    )
     return {"PaimonTable": PaimonTable}
 
 
@@ -47,7 +57,11 @@ def envelopes(spark: Any) -> dict[str, Any]:
         f'{{"op": "c", "after": {{"id": 2, "status": "new", "changed": "{at}"}}}}\n'
         f'{{"op": "d", "before": {{"id": 1, "status": "new", "changed": "{at}"}}}}\n{{}}\n'
     )
-    return {"envelopes": spark.readStream.schema(f"op string, before {row}, after {row}").json("changes")}
+    return {
+        "envelopes": spark.readStream.schema(f"op string, before {row}, after {row}").json(
+            "changes"
+        )
+    }
 
 
 def sources(_: Any) -> dict[str, Any]:
@@ -103,7 +117,9 @@ def test_every_mark_stands_directly_above_a_block() -> None:
 
 def test_the_reader_of_blocks_finds_them(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
-    path.write_text("# T\n\n```python\na = 1\n```\n\n<!-- not run: it is dear -->\n```bash\npay\n```\n\n```\nno\n```\n")
+    path.write_text(
+        "# T\n\n```python\na = 1\n```\n\n<!-- not run: it is dear -->\n```bash\npay\n```\n\n```\nno\n```\n"
+    )
     assert list(blocks(path)) == [
         Block(page="page.md", line=3, language="python", code="a = 1\n", not_run=None),
         Block(page="page.md", line=8, language="bash", code="pay\n", not_run="it is dear"),

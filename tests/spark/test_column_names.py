@@ -9,11 +9,19 @@ import pytest
 
 from tests.kits.spark_jobs import Job
 
-COLUMNS = [("user.id", "BIGINT NOT NULL"), ("a`b", "STRING"), ("user", "ROW<`x.y` INT>"), ("d.p", "STRING")]
+COLUMNS = [
+    ("user.id", "BIGINT NOT NULL"),
+    ("a`b", "STRING"),
+    ("user", "ROW<`x.y` INT>"),
+    ("d.p", "STRING"),
+]
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},
     "bucketed": {"options": {"bucket": "2", "bucket-key": "user.id"}},
-    "partitioned and gathered": {"partition_keys": ["d.p"], "options": {"bucket": "2", "bucket-key": "a`b,user.id"}},
+    "partitioned and gathered": {
+        "partition_keys": ["d.p"],
+        "options": {"bucket": "2", "bucket-key": "a`b,user.id"},
+    },
     "primary key": {"primary_keys": ["user.id"], "options": {"bucket": "2"}},
     "primary key in Python": {"primary_keys": ["d.k"], "options": {"bucket": "2"}},
 }
@@ -27,7 +35,9 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_columns_of_any_name_are_written_by_driver_and_tasks_in_streams_and_batches(job: Job, kind: str) -> None:
+def test_columns_of_any_name_are_written_by_driver_and_tasks_in_streams_and_batches(
+    job: Job, kind: str
+) -> None:
     table = job.create([*COLUMNS, ("d.k", "DOUBLE NOT NULL")], **KINDS[kind])
     job.add_files(3)
     gathered = {"paimon-stream.shuffle": "bucket"} if "gathered" in kind else {}

@@ -22,7 +22,9 @@ def add_batches(job: Job, count: int) -> None:
 
 def expected(batches: int) -> list[tuple[int, str]]:
     shared = [(key, f"d{batches - 1}") for key in range(10)]
-    return sorted([*shared, *((100 * n + 100 + i, f"d{n}") for n in range(batches) for i in range(10))])
+    return sorted(
+        [*shared, *((100 * n + 100 + i, f"d{n}") for n in range(batches) for i in range(10))]
+    )
 
 
 def runs(table: PaimonTable) -> int:
@@ -44,7 +46,9 @@ def test_a_stream_keeps_its_table_at_few_runs_and_java_goes_on_with_it(job: Job,
     compacted = [one for one in found if one.commit_kind.value == "COMPACT"]
     assert 2 <= len(compacted) <= 4
     assert len({one.commit_user for one in found}) == 1
-    assert [one.commit_identifier for one in found if one.commit_kind.value == "APPEND"] == list(range(12))
+    assert [one.commit_identifier for one in found if one.commit_kind.value == "APPEND"] == list(
+        range(12)
+    )
     rows = sorted((row["id"], row["day"]) for row in java.read(job.table))
     assert rows == expected(12) == sorted(zip(*table.to_arrow().to_pydict().values(), strict=True))
     java.compact(job.table)
@@ -60,14 +64,19 @@ KINDS: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
         {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
         [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")],
     ),
-    ({"changelog-producer": "full-compaction"}, [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")]),
+    (
+        {"changelog-producer": "full-compaction"},
+        [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")],
+    ),
     ({"merge-engine": "first-row", "changelog-producer": "lookup"}, [("+I", 4, "b")]),
     ({"force-lookup": "true"}, []),
 ]
 
 
 @pytest.mark.one_spark
-@pytest.mark.parametrize(("options", "second"), KINDS, ids=[next(iter(reversed(one.values()))) for one, _ in KINDS])
+@pytest.mark.parametrize(
+    ("options", "second"), KINDS, ids=[next(iter(reversed(one.values()))) for one, _ in KINDS]
+)
 def test_rows_and_changelog_are_there_when_the_batch_ends_and_java_reads_both(
     job: Job, java: Any, options: dict[str, str], second: list[tuple[str, int, str]]
 ) -> None:
@@ -78,12 +87,17 @@ def test_rows_and_changelog_are_there_when_the_batch_ends_and_java_reads_both(
     for number, (ids, day, kinds) in enumerate([([1, 2, 3], "a", "III"), ([1, 3, 4], "b", "UDU")]):
         operations = ["I"] * 3 if first_row else list(kinds)
         job.write_source(
-            number, pa.table({"id": ids, "day": ["a" if id_ == 3 else day for id_ in ids], "op": operations})
+            number,
+            pa.table(
+                {"id": ids, "day": ["a" if id_ == 3 else day for id_ in ids], "op": operations}
+            ),
         )
     job.run(sink)
     rows = sorted((row["id"], row["day"]) for row in java.read(job.table))
     assert rows == sorted(zip(*table.to_arrow().to_pydict().values(), strict=True))
-    assert rows == ([(1, "a"), (2, "a"), (3, "a"), (4, "b")] if first_row else [(1, "b"), (2, "a"), (4, "b")])
+    assert rows == (
+        [(1, "a"), (2, "a"), (3, "a"), (4, "b")] if first_row else [(1, "b"), (2, "a"), (4, "b")]
+    )
     if options.get("force-lookup"):
         assert {file["level"] for file in java.files(job.table)} == {5}
     else:

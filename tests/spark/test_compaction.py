@@ -33,7 +33,9 @@ class Chosen(SparkExecutors):
         return self.cores()
 
 
-def on_spark(job: Job, table: PaimonTable, storage_options: Any = None, **how: Any) -> CompactReport:
+def on_spark(
+    job: Job, table: PaimonTable, storage_options: Any = None, **how: Any
+) -> CompactReport:
     storage = open_storage(table.location, storage_options)
     how.setdefault("elsewhere", Chosen(job.spark, load_table(storage)))
     return compact(lambda: load_table(storage), **how)
@@ -71,7 +73,9 @@ def test_a_table_with_a_primary_key_is_merged_on_the_executors(job: Job, tmp_pat
     table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
     for number in range(6):
         rows = [("-D" if key == number else "+I", {"k": key, "v": number}) for key in range(10)]
-        commit_changes(table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer")
+        commit_changes(
+            table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer"
+        )
     before = sorted(table.to_arrow()["k"].to_pylist())
     report = on_spark(job, table, full=True)
     assert (report.files_before, report.files_after) == (12, 2)
@@ -101,8 +105,12 @@ def test_ctrl_c_cancels_the_jobs_and_leaves_nothing_visible(job: Job, tmp_path: 
         on_spark(job, table, progress=interrupted, elsewhere=elsewhere)
     assert live(table) == before
     assert not job.spark.sparkContext.statusTracker().getActiveJobsIds()
-    assert not [one.name for one in threading.enumerate() if one.name.startswith("paimon-stream-compact")]
-    assert on_spark(job, table, elsewhere=elsewhere).files_before == 48, "as a second plan of one run does"
+    assert not [
+        one.name for one in threading.enumerate() if one.name.startswith("paimon-stream-compact")
+    ]
+    assert on_spark(job, table, elsewhere=elsewhere).files_before == 48, (
+        "as a second plan of one run does"
+    )
 
 
 def test_executors_get_the_options_of_the_storage(job: Job, s3_server: StoreServer) -> None:

@@ -29,7 +29,10 @@ def test_on_connect_a_replay_is_skipped_and_a_second_sink_is_refused(tmp_path: P
     assert len(lines) == 10, done.stderr[-3000:]
     once, replayed, named, named_again, copied, shared, *keyed = lines
     assert once == replayed == named == named_again == {"rows": [5, 10], "error": ""}
-    assert copied == {"copied": [[*range(10), 77]] * 2, "error": ""}  # from table to table, replayed and read on
+    assert copied == {
+        "copied": [[*range(10), 77]] * 2,
+        "error": "",
+    }  # from table to table, replayed and read on
     assert shared["rows"] == [5]
     assert "paimon_stream.errors.DuplicateWriter: Batch 0" in shared["error"]
     for report, kept in (keyed[:2], keyed[2:]):

@@ -39,7 +39,9 @@ def test_a_table_that_was_made_without_options_is_written(job: Job, kinds: Any) 
 
 @pytest.mark.parametrize("phase", [Phase.CHECKED, Phase.STAGED, Phase.PUBLISHED])
 @pytest.mark.parametrize("reuse", ["true", "false"])
-def test_a_batch_that_died_is_in_the_table_once(job: Job, kinds: Any, phase: Phase, reuse: str) -> None:
+def test_a_batch_that_died_is_in_the_table_once(
+    job: Job, kinds: Any, phase: Phase, reuse: str
+) -> None:
     job.create(COLUMNS, primary_keys=["id"], options=SMALL)
     changes(job, (1, "a"), (2, "b"), (3, "c"), (4, "d"))
     job.run()
@@ -57,7 +59,9 @@ def test_a_batch_that_died_is_in_the_table_once(job: Job, kinds: Any, phase: Pha
 def test_several_tasks_write_a_frame_and_complete_results_begin_anew(
     spark_session: SparkSession, job: Job, kinds: Any
 ) -> None:
-    table = job.create(COLUMNS, primary_keys=["id"], options={"dynamic-bucket.assigner-parallelism": "3"})
+    table = job.create(
+        COLUMNS, primary_keys=["id"], options={"dynamic-bucket.assigner-parallelism": "3"}
+    )
     frame = spark_session.range(0, 3000, numPartitions=4).selectExpr("id", "'x' as day")
     table.append(frame)
     table.append(spark_session.range(2000, 4000, numPartitions=3).selectExpr("id", "'y' as day"))
@@ -69,7 +73,9 @@ def test_several_tasks_write_a_frame_and_complete_results_begin_anew(
     assert sorted(merged(job, kinds)) == [(one, "w") for one in range(5000)]
     assert faults(kinds, job.table) == []
     assert not [one for one in job.load().verify().findings if one.severity != "info"]
-    PaimonTable.load(str(job.table)).overwrite(spark_session.range(10, numPartitions=3).selectExpr("id", "'v' as day"))
+    PaimonTable.load(str(job.table)).overwrite(
+        spark_session.range(10, numPartitions=3).selectExpr("id", "'v' as day")
+    )
     assert sorted(merged(job, kinds)) == [(one, "v") for one in range(10)]
     assert sum(len(entry["hashes"]) for entry in kinds.index(job.table)) == 10
     assert faults(kinds, job.table) == []

@@ -32,21 +32,35 @@ SPARK = (
 MOMENT = dt.datetime(2024, 2, 29, 1, 2, 3, 4000)
 ROWS: list[tuple[Any, ...]] = [
     (
-        1, 3_723_004, {"x": 2}, "ab", "äöü", b"\x00\xff", MOMENT, MOMENT.replace(tzinfo=UTC),
+        1,
+        3_723_004,
+        {"x": 2},
+        "ab",
+        "äöü",
+        b"\x00\xff",
+        MOMENT,
+        MOMENT.replace(tzinfo=UTC),
         {"a": 5, "n": [{"k": {"y": 1, "z": None}, "d": Decimal("1.50")}, None]},
     ),
     (2, None, None, None, None, None, None, None, None),
     (3, 0, {}, "", "", b"", MOMENT, None, {"a": None, "n": []}),
-]  # fmt: skip
+]
 
 
 def source() -> pa.Table:
     inner = pa.struct([("k", pa.map_(pa.string(), pa.int32())), ("d", pa.decimal128(10, 2))])
     row = pa.struct([("a", pa.int32()), ("n", pa.list_(inner))])
     types = [
-        pa.int64(), pa.int32(), pa.map_(pa.string(), pa.int32()), pa.string(), pa.string(), pa.binary(),
-        pa.timestamp("us"), pa.timestamp("us", "UTC"), row,
-    ]  # fmt: skip
+        pa.int64(),
+        pa.int32(),
+        pa.map_(pa.string(), pa.int32()),
+        pa.string(),
+        pa.string(),
+        pa.binary(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        row,
+    ]
     columns = [pa.array([_pairs(one[i]) for one in ROWS], type_) for i, type_ in enumerate(types)]
     return pa.table(columns, names=[name for name, _ in COLUMNS])
 
@@ -67,7 +81,12 @@ def test_rows_from_spark_are_read_by_java(job: Job, java: Any, format_: str) -> 
     job.write_source(0, source())
     job.run(job.sink())
     expected = [
-        (row[0], row[1] and (dt.datetime(1, 1, 1) + dt.timedelta(milliseconds=row[1])).time(), *row[2:]) for row in ROWS
+        (
+            row[0],
+            row[1] and (dt.datetime(1, 1, 1) + dt.timedelta(milliseconds=row[1])).time(),
+            *row[2:],
+        )
+        for row in ROWS
     ]
     expected[2] = (3, dt.time(0), *ROWS[2][2:])
     assert same(COLUMNS, java.read(job.table), expected)
@@ -77,7 +96,9 @@ def test_a_value_that_is_too_long_ends_the_query_with_our_error(job: Job) -> Non
     job.schema = "id bigint, day string"
     job.create([("id", "BIGINT"), ("day", "VARCHAR(1)")])
     job.add_files(1)
-    with pytest.raises(Exception, match=r"VARCHAR\(1\), but the value is longer in 6 rows") as ended:
+    with pytest.raises(
+        Exception, match=r"VARCHAR\(1\), but the value is longer in 6 rows"
+    ) as ended:
         job.run(job.sink())
     assert "ValueTooLong" in str(ended.value) or isinstance(ended.value, PaimonStreamError)
     assert job.load().latest_snapshot is None or not job.load().snapshots()

@@ -14,7 +14,9 @@ COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 
 
 @pytest.mark.parametrize("bucket", ["2", "-1", "-2"])
-def test_all_ways_of_a_stream_write_to_the_external_paths(job: Job, kinds: Any, bucket: str) -> None:
+def test_all_ways_of_a_stream_write_to_the_external_paths(
+    job: Job, kinds: Any, bucket: str
+) -> None:
     """Tasks write the first batch, the driver the others."""
     outside = Path(job.root) / "outside"
     paths = {"data-file.external-paths": f"file://{outside}/one,file://{outside}/two"}
@@ -23,7 +25,9 @@ def test_all_ways_of_a_stream_write_to_the_external_paths(job: Job, kinds: Any, 
     changes(job, *((one, "first") for one in range(10)), operations="c" * 10)
     changes(job, (1, "second"), (2, "second"), (1, "third"), (3, ""), operations="uucd")
     changes(job, (4, "fourth"), operations="u")
-    job.run(job.sink(options={"paimon-stream.operation-column": "op", "paimon-stream.compact": "off"}))
+    job.run(
+        job.sink(options={"paimon-stream.operation-column": "op", "paimon-stream.compact": "off"})
+    )
     table = job.load()
     assert table.compact(full=True, options={"postpone.default-bucket-num": "3"}).buckets
     expected = dict.fromkeys(range(10), "first") | {1: "third", 2: "second", 4: "fourth"}

@@ -12,7 +12,9 @@ from paimon_stream import PaimonSink, errors
 from tests.kits.spark_jobs import Job
 
 
-def test_a_failed_batch_leaves_one_error_line_and_its_exception(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_batch_leaves_one_error_line_and_its_exception(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")])
     job.add_files(2)
     sink = job.sink()
@@ -35,13 +37,17 @@ def test_a_failed_batch_leaves_one_error_line_and_its_exception(job: Job, caplog
     assert sink.last_error is None
 
 
-def test_what_is_not_ours_is_named_with_table_and_batch(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_ours_is_named_with_table_and_batch(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create()
     job.add_files(1)
 
     sink = job.sink()
     with caplog.at_level(logging.ERROR):
-        job.run_failing(sink, frame=job.stream().selectExpr("id", "string(raise_error('the user')) day"))
+        job.run_failing(
+            sink, frame=job.stream().selectExpr("id", "string(raise_error('the user')) day")
+        )
     (line,) = [one.getMessage() for one in caplog.records if one.name == "paimon_stream"]
     assert f": Batch 0 of {job.table} failed in Spark" in line
     assert sink.last_error is not None and line.startswith(type(sink.last_error).__name__)
@@ -56,8 +62,12 @@ def test_a_batch_id_that_spark_never_gives_is_refused(job: Job, batch_id: Any) -
 
 
 @pytest.mark.parametrize("wrong", [{"before_commit": "x"}, {"on_commit": 5}])
-def test_what_cannot_be_called_is_refused_when_the_sink_is_made(job: Job, wrong: dict[str, Any]) -> None:
-    with pytest.raises(errors.InvalidOption, match=f"{next(iter(wrong))} is .*Give a function, or leave it out"):
+def test_what_cannot_be_called_is_refused_when_the_sink_is_made(
+    job: Job, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        errors.InvalidOption, match=f"{next(iter(wrong))} is .*Give a function, or leave it out"
+    ):
         PaimonSink(str(job.table), **wrong)
 
 

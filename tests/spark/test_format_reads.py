@@ -24,10 +24,22 @@ from paimon_stream.table.manifests import ManifestStore
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = [
-    "all_types", "all_types_avro", "all_types_orc", "evolved", "evolved_pk", "pk_partitioned", "pk_updates",
-    "partition_times", "partition_types", "kinds/vectors_pk", "kinds/vectors_append_bucketed", "kinds/data_evolution",
-    "compaction/first_row", "compaction/partial_update", "compaction/deletion_vectors",
-]  # fmt: skip
+    "all_types",
+    "all_types_avro",
+    "all_types_orc",
+    "evolved",
+    "evolved_pk",
+    "pk_partitioned",
+    "pk_updates",
+    "partition_times",
+    "partition_types",
+    "kinds/vectors_pk",
+    "kinds/vectors_append_bucketed",
+    "kinds/data_evolution",
+    "compaction/first_row",
+    "compaction/partial_update",
+    "compaction/deletion_vectors",
+]
 
 
 def path_of(case: str) -> str:
@@ -49,8 +61,12 @@ def expected(table: pa.Table, schema: pa.Schema) -> Counter[str]:
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            nanos = [None if one is None else one // 1000 for one in column.cast(pa.int64()).to_pylist()]
-            column = pa.chunked_array([pa.array(nanos, pa.int64()).cast(pa.timestamp("us")).cast(field.type)])
+            nanos = [
+                None if one is None else one // 1000 for one in column.cast(pa.int64()).to_pylist()
+            ]
+            column = pa.chunked_array(
+                [pa.array(nanos, pa.int64()).cast(pa.timestamp("us")).cast(field.type)]
+            )
         elif not column.type.equals(field.type) and not pa.types.is_nested(column.type):
             column = column.cast(field.type)
         columns.append([repr(plain(one.as_py())) for one in column])
@@ -61,7 +77,11 @@ def plain(value: Any) -> Any:
     """Without what Arrow's conversion of nested values makes of nanoseconds and times."""
     match value:
         case dt.time():
-            return (value.hour * 60 + value.minute) * 60_000 + value.second * 1000 + value.microsecond // 1000
+            return (
+                (value.hour * 60 + value.minute) * 60_000
+                + value.second * 1000
+                + value.microsecond // 1000
+            )
         case list() | tuple():
             return [plain(one) for one in value]
         case dict():
@@ -79,7 +99,12 @@ def test_tasks_read_every_row_of_java_s_tables(case: str) -> None:
     rows = pa.Table.from_batches(found)
     rows.validate(full=True)
     assert expected(rows, rows.schema) == expected(whole, rows.schema)
-    assert splits > 1 or len(PaimonTable.load(path_of(case)).files()) == 1 or "pk" in case or "compaction" in case
+    assert (
+        splits > 1
+        or len(PaimonTable.load(path_of(case)).files()) == 1
+        or "pk" in case
+        or "compaction" in case
+    )
 
 
 def frame(spark: SparkSession, path: str, **options: str) -> DataFrame:
@@ -94,15 +119,23 @@ def test_spark_takes_the_batches_of_every_type(spark_session: SparkSession, case
     whole = PaimonTable.load(path_of(case)).to_arrow()
     batches, _ = batches_of({"path": path_of(case)})
     assert read.columns == whole.column_names
-    assert expected(read.toArrow().cast(batches[0].schema), batches[0].schema) == expected(whole, batches[0].schema)
+    assert expected(read.toArrow().cast(batches[0].schema), batches[0].schema) == expected(
+        whole, batches[0].schema
+    )
 
 
-def test_options_choose_snapshot_columns_and_partitions(spark_session: SparkSession, tmp_path: Path) -> None:
-    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT"), ("p", "STRING")], partition_keys=["p"])
+def test_options_choose_snapshot_columns_and_partitions(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("id", "INT"), ("p", "STRING")], partition_keys=["p"]
+    )
     empty = frame(spark_session, table.location)
     assert empty.collect() == []
     for start in (0, 3):
-        table.append(pa.table({"id": pa.array(range(start, start + 3), pa.int32()), "p": ["a", "b", "a"]}))
+        table.append(
+            pa.table({"id": pa.array(range(start, start + 3), pa.int32()), "p": ["a", "b", "a"]})
+        )
     table.create_tag("first", 1)
     table.create_branch("side", "first")
     path, at = table.location, table.snapshots()[0].time_millis
@@ -113,19 +146,33 @@ def test_options_choose_snapshot_columns_and_partitions(spark_session: SparkSess
     assert ids(frame(spark_session, path)) == [0, 1, 2, 3, 4, 5]
     assert ids(frame(spark_session, path, tag="first", columns="id")) == [0, 1, 2]
     assert ids(frame(spark_session, path, branch="side")) == [0, 1, 2]
-    narrow = spark_session.read.format("paimon_stream").schema("id int").option("partition", "p=b").load(path)
+    narrow = (
+        spark_session.read.format("paimon_stream")
+        .schema("id int")
+        .option("partition", "p=b")
+        .load(path)
+    )
     assert narrow.columns == ["id"]
     assert ids(narrow.where("id > 1")) == [4]
-    for options in ({"scan.snapshot-id": "1"}, {"scan.tag-name": "first"}, {"scan.timestamp-millis": str(at)}):
+    for options in (
+        {"scan.snapshot-id": "1"},
+        {"scan.tag-name": "first"},
+        {"scan.timestamp-millis": str(at)},
+    ):
         given = {"path": path, **options}
-        assert sum(one.num_rows for one in batches_of(given)[0]) in (3, 6 if "millis" in str(options) else 3)
+        assert sum(one.num_rows for one in batches_of(given)[0]) in (
+            3,
+            6 if "millis" in str(options) else 3,
+        )
 
 
 def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"bucket": "2", "write-only": "true"}
-    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT NOT NULL")], primary_keys=["id"], options=options)
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("id", "INT NOT NULL")], primary_keys=["id"], options=options
+    )
     for start in (0, 5):
         table.append(pa.table({"id": pa.array(range(start, start + 10), pa.int32())}))
     given = {"path": table.location, "split-size": "1 b"}
@@ -134,9 +181,9 @@ def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
     assert len(splits) == 2  # one for each bucket
     table.append(pa.table({"id": pa.array([99], pa.int32())}))
     monkeypatch.setattr(ManifestStore, "read", None)
-    assert sorted(one for split in splits for rows in reader.read(split) for one in rows["id"].to_pylist()) == [
-        *range(15)
-    ]
+    assert sorted(
+        one for split in splits for rows in reader.read(split) for one in rows["id"].to_pylist()
+    ) == [*range(15)]
     assert list(reader.read(InputPartition(None))) == list(reader.read(None)) == []
 
 
@@ -153,7 +200,9 @@ def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
         ({"tag": "gone"}, NotFound, "no tag 'gone'"),
     ],
 )
-def test_wrong_options_are_refused_by_name(options: dict[str, str], error: type[Exception], text: str) -> None:
+def test_wrong_options_are_refused_by_name(
+    options: dict[str, str], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         schema_of({"path": path_of("append_plain"), **options})
 
@@ -162,19 +211,32 @@ def test_a_schema_of_other_types_is_refused(spark_session: SparkSession) -> None
     table = PaimonTable.load(path_of("append_plain"))
     name = table.schema.fields[0].name
     register(spark_session)
-    read = spark_session.read.format("paimon_stream").schema(f"`{name}` binary").load(table.location)
+    read = (
+        spark_session.read.format("paimon_stream").schema(f"`{name}` binary").load(table.location)
+    )
     with pytest.raises(Exception, match=f"IncompatibleSchema.*column {name!r} is"):
         read.collect()
 
 
-def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(spark_session: SparkSession) -> None:
+def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(
+    spark_session: SparkSession,
+) -> None:
     table = PaimonTable.create("memory://null-in-spark/db.db/t", [("a", "INT"), ("b", "STRING")])
     table.append(pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", None]}))
     given = {"path": table.location}
-    for text, fails in (("a int not null", False), ("b string not null", True), ("b string", False)):
+    for text, fails in (
+        ("a int not null", False),
+        ("b string not null", True),
+        ("b string", False),
+    ):
         reader = reader_of(given, StructType.fromDDL(text))
         if not fails:
-            assert sum(one.num_rows for split in reader.partitions() for one in reader.read(split)) == 2
+            assert (
+                sum(one.num_rows for split in reader.partitions() for one in reader.read(split))
+                == 2
+            )
             continue
-        with pytest.raises(InvalidData, match=r"column 'b' is NOT NULL in Spark, but holds NULL.*\.schema"):
+        with pytest.raises(
+            InvalidData, match=r"column 'b' is NOT NULL in Spark, but holds NULL.*\.schema"
+        ):
             [list(reader.read(split)) for split in reader.partitions()]

@@ -20,7 +20,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from paimon_stream import PaimonTable, SchemaChange, catalog, register
-from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, TableRolledBack, UnsupportedFeature
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    TableRolledBack,
+    UnsupportedFeature,
+)
 from paimon_stream.maintenance.expire import consumers
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource_read import schema_of
@@ -36,7 +42,9 @@ KEPT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
 class Stream:
     """What Spark does with a reader: asks for offsets, plans, and reads in tasks."""
 
-    def __init__(self, table: PaimonTable | Path, columns: StructType | None = None, **options: str) -> None:
+    def __init__(
+        self, table: PaimonTable | Path, columns: StructType | None = None, **options: str
+    ) -> None:
         path = table.location if isinstance(table, PaimonTable) else str(table)
         given = {"path": path, **{name.replace("_", "-"): one for name, one in options.items()}}
         self.reader = StreamReader(given, columns or schema_of(given))
@@ -58,12 +66,16 @@ class Stream:
 
 def made(tmp_path: Path, **arguments: Any) -> PaimonTable:
     columns = [("id", "BIGINT"), ("day", "STRING")]
-    return PaimonTable.create(str(tmp_path / "db.db" / "t"), columns, partition_keys=["day"], **arguments)
+    return PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), columns, partition_keys=["day"], **arguments
+    )
 
 
 def change_schema(table: PaimonTable, *changes: SchemaChange) -> None:
     folder = Path(table.location)
-    catalog({"warehouse": str(folder.parent.parent)}).alter_table(f"{folder.parent.stem}.{folder.name}", changes)
+    catalog({"warehouse": str(folder.parent.parent)}).alter_table(
+        f"{folder.parent.stem}.{folder.name}", changes
+    )
 
 
 def add(table: PaimonTable, *ids: int) -> None:
@@ -79,14 +91,27 @@ CASES = {
     "unaware": ((), {"write-only": "true"}),
     "input": (("id", "p"), {"bucket": "1", "write-only": "true", "changelog-producer": "input"}),
     "lookup": (("id", "p"), {"bucket": "2", "write-only": "true", "changelog-producer": "lookup"}),
-    "full": (("id", "p"), {"bucket": "1", "write-only": "true", "changelog-producer": "full-compaction"}),
+    "full": (
+        ("id", "p"),
+        {"bucket": "1", "write-only": "true", "changelog-producer": "full-compaction"},
+    ),
     "first": (
         ("id", "p"),
-        {"bucket": "1", "write-only": "true", "changelog-producer": "lookup", "merge-engine": "first-row"},
+        {
+            "bucket": "1",
+            "write-only": "true",
+            "changelog-producer": "lookup",
+            "merge-engine": "first-row",
+        },
     ),
     "vectors": (
         ("id", "p"),
-        {"bucket": "1", "write-only": "true", "changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+        {
+            "bucket": "1",
+            "write-only": "true",
+            "changelog-producer": "lookup",
+            "deletion-vectors.enabled": "true",
+        },
     ),
 }
 
@@ -109,7 +134,9 @@ def grown(java: Any, path: Path, case: str, overwrites: bool = True) -> Iterator
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stream_of_changes_has_the_rows_and_kinds_of_java(case: str, tmp_path: Path, java: Any) -> None:
+def test_a_stream_of_changes_has_the_rows_and_kinds_of_java(
+    case: str, tmp_path: Path, java: Any
+) -> None:
     for _ in grown(java, tmp_path / "t", case):
         pass
     options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
@@ -166,14 +193,18 @@ def test_the_rows_of_the_start_and_the_changes_after_it_are_the_table(
     ],
     ids=str,
 )
-def test_a_stream_starts_where_its_mode_says(mode: dict[str, str], first: list[int], tmp_path: Path) -> None:
+def test_a_stream_starts_where_its_mode_says(
+    mode: dict[str, str], first: list[int], tmp_path: Path
+) -> None:
     table = made(tmp_path)
     add(table, 1, 2)
     while table.snapshots()[0].time_millis == system().clock.now_millis():
         pass  # two snapshots of one millisecond cannot be told by their time
     add(table, 3, 4)
     table.compact(full=True)
-    options = {key: one.format(second=table.snapshots()[1].time_millis) for key, one in mode.items()}
+    options = {
+        key: one.format(second=table.snapshots()[1].time_millis) for key, one in mode.items()
+    }
     stream = Stream(table, **options)
     start = stream.at
     assert stream.ids() == first
@@ -188,7 +219,9 @@ def test_a_stream_starts_where_its_mode_says(mode: dict[str, str], first: list[i
 @pytest.mark.parametrize("mode", ["latest-full", "latest", "from-snapshot"])
 def test_a_stream_waits_for_the_first_snapshot(mode: str, tmp_path: Path) -> None:
     table = made(tmp_path)
-    stream = Stream(table, **{"scan.mode": mode}, **({"snapshot-id": "2"} if mode == "from-snapshot" else {}))
+    stream = Stream(
+        table, **{"scan.mode": mode}, **({"snapshot-id": "2"} if mode == "from-snapshot" else {})
+    )
     assert stream.ids() == []
     add(table, 1)
     assert stream.ids() == ([] if mode == "from-snapshot" else [1])
@@ -211,7 +244,9 @@ def test_a_stream_keeps_its_columns_when_those_of_the_table_change(tmp_path: Pat
     add(table, 1)
     stream = Stream(table)
     assert stream.next() == [{"id": 1, "day": "d1"}]
-    change_schema(table, SchemaChange.add_column("more", "STRING"), SchemaChange.rename_column("id", "number"))
+    change_schema(
+        table, SchemaChange.add_column("more", "STRING"), SchemaChange.rename_column("id", "number")
+    )
     table = PaimonTable.load(table.location)
     table.append(pa.table({"number": [2], "day": ["d0"], "more": ["x"]}))
     assert stream.next() == [{"id": 2, "day": "d0"}]
@@ -246,7 +281,10 @@ def test_a_snapshot_that_expired_unread_ends_the_stream(tmp_path: Path) -> None:
     for one in range(2, 6):
         add(table, one)
     table.expire_snapshots(retain_max=2, retain_min=2, older_than="0 s")
-    with pytest.raises(NotFound, match=r"lost snapshots 2 to 3, which .* oldest one is 4\. .*consumer-id.*scan\.mode"):
+    with pytest.raises(
+        NotFound,
+        match=r"lost snapshots 2 to 3, which .* oldest one is 4\. .*consumer-id.*scan\.mode",
+    ):
         stream.next()
     with pytest.raises(NotFound, match="lost snapshots 1 to 3"):
         Stream(table, **{"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}).next()
@@ -276,7 +314,9 @@ def test_a_consumer_keeps_what_its_stream_has_not_read(tmp_path: Path, java: Any
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_changelogs_that_outlive_their_snapshots_are_read(keyed: bool, tmp_path: Path, java: Any) -> None:
+def test_changelogs_that_outlive_their_snapshots_are_read(
+    keyed: bool, tmp_path: Path, java: Any
+) -> None:
     options = {"bucket": "1", "write-only": "true", **KEPT, "changelog.num-retained.max": "9"}
     options |= {"changelog-producer": "input"} if keyed else {"bucket-key": "id"}
     path, keys = tmp_path / "t", ["id"] if keyed else []
@@ -286,7 +326,9 @@ def test_changelogs_that_outlive_their_snapshots_are_read(keyed: bool, tmp_path:
     assert stream.ids() == [0]
     for number in range(1, 6):
         java.write(path, [{"id": number}], "w", number + 1)
-    java.expire_by_options(path, **{"snapshot.time-retained": "1 ms", "changelog.time-retained": "1 d"})
+    java.expire_by_options(
+        path, **{"snapshot.time-retained": "1 ms", "changelog.time-retained": "1 d"}
+    )
     assert PaimonTable.load(str(path)).snapshots()[0].id > 2
     assert stream.ids() == [1, 2, 3, 4, 5]
 
@@ -308,7 +350,9 @@ def test_a_table_that_was_rolled_back_ends_the_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_rollback_ends_the_stream_also_when_what_it_had_read_has_expired(noted: bool, tmp_path: Path) -> None:
+def test_a_rollback_ends_the_stream_also_when_what_it_had_read_has_expired(
+    noted: bool, tmp_path: Path
+) -> None:
     table = made(tmp_path)
     for one in range(1, 6):
         add(table, one)
@@ -352,23 +396,39 @@ PLAIN = {"changelog-producer": "none", "bucket": "1"}
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"scan.mode": "from-snapshot"}, InvalidOption, "scan.mode = from-snapshot needs snapshot_id"),
+        (
+            {"scan.mode": "from-snapshot"},
+            InvalidOption,
+            "scan.mode = from-snapshot needs snapshot_id",
+        ),
         ({"scan.mode": "latest", "snapshot-id": "1"}, InvalidOption, "needs neither snapshot"),
         ({"tag": "first", "scan.mode": "latest"}, InvalidOption, "was given ..tag"),
         ({"scan.mode": "compacted-full"}, InvalidOption, "'scan.mode' is 'compacted-full'"),
-        ({"scan.mode": "from-snapshot", "snapshot-id": "one"}, InvalidOption, "snapshot_id is 'one'"),
+        (
+            {"scan.mode": "from-snapshot", "snapshot-id": "one"},
+            InvalidOption,
+            "snapshot_id is 'one'",
+        ),
         ({"consumer-id": "../../x"}, InvalidOption, "consumer-id = .* names no file"),
-        ({"read.stream.max-snapshots-per-trigger": "0"}, InvalidOption, "max-snapshots-per-trigger"),
+        (
+            {"read.stream.max-snapshots-per-trigger": "0"},
+            InvalidOption,
+            "max-snapshots-per-trigger",
+        ),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, str], error: Any, text: str, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(
+    options: dict[str, str], error: Any, text: str, tmp_path: Path
+) -> None:
     with pytest.raises(error, match=text):
         Stream(made(tmp_path), IDS, **options)
 
 
 def test_a_keyed_table_without_a_changelog_is_refused_with_the_cure(tmp_path: Path) -> None:
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
-    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1"})
+    table = PaimonTable.create(
+        str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1"}
+    )
     with pytest.raises(UnsupportedFeature, match=r"no changelog.* Set changelog-producer to input"):
         Stream(table)
 
@@ -391,7 +451,9 @@ def test_rows_go_from_table_to_table_once(door: str, job: Job, java: Any) -> Non
         if door == "sink":
             job.run(frame=rows)
             return
-        writer = rows.writeStream.format("paimon_stream").option("checkpointLocation", str(job.checkpoint))
+        writer = rows.writeStream.format("paimon_stream").option(
+            "checkpointLocation", str(job.checkpoint)
+        )
         query = writer.trigger(availableNow=True).start(str(job.table))
         assert query.awaitTermination(TIMEOUT_SECONDS), "the query hangs"
 
@@ -404,7 +466,9 @@ def test_rows_go_from_table_to_table_once(door: str, job: Job, java: Any) -> Non
         run()  # again, and then the new row
         assert files <= job.data_files()
     run()  # Spark below 4.2 ends a run after the batch that it has run again
-    assert sorted(row["id"] for row in java.read(job.table)) == sorted([*range(30), 1000, 1010, 1020])
+    assert sorted(row["id"] for row in java.read(job.table)) == sorted(
+        [*range(30), 1000, 1010, 1020]
+    )
     assert job.identifiers() == list(range(6 if WITH_LIMITS else 4))
     assert 4 <= consumers(LocalStorage(source.location))["copy"] <= 7
     assert job.load().verify().healthy
@@ -433,7 +497,11 @@ def test_a_limit_of_snapshots_makes_batches(job: Job) -> None:
     job.create()
     for one in range(5):
         add(source, one)
-    options = {"scan.mode": "from-snapshot", "snapshot-id": "1", "read.stream.max-snapshots-per-trigger": "2"}
+    options = {
+        "scan.mode": "from-snapshot",
+        "snapshot-id": "1",
+        "read.stream.max-snapshots-per-trigger": "2",
+    }
     job.run(frame=reading(job, source, **options))
     assert [one.rows for one in job.reports] == [2, 2, 1]
     job.run(frame=reading(job, source, **options), function=None)

@@ -23,8 +23,15 @@ def _registered(spark_session: SparkSession) -> None:
 
 def run(job: Job, frame: DataFrame | None = None, *, mode: str = "append", **options: str) -> None:
     """Runs a query over all files of the job, to its end."""
-    given = {"checkpointLocation": str(job.checkpoint), **{key.replace("_", "-"): one for key, one in options.items()}}
-    writer = (job.stream() if frame is None else frame).writeStream.format("paimon_stream").outputMode(mode)
+    given = {
+        "checkpointLocation": str(job.checkpoint),
+        **{key.replace("_", "-"): one for key, one in options.items()},
+    }
+    writer = (
+        (job.stream() if frame is None else frame)
+        .writeStream.format("paimon_stream")
+        .outputMode(mode)
+    )
     query = writer.options(**given).trigger(availableNow=True).start(str(job.table))
     try:
         assert query.awaitTermination(TIMEOUT_SECONDS), "the query hangs"
@@ -54,7 +61,9 @@ def test_a_table_gets_each_batch_once_and_a_replay_writes_no_file(job: Job, java
     assert job.load().verify().healthy
 
 
-def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(job: Job, java: Any) -> None:
+def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(
+    job: Job, java: Any
+) -> None:
     sums = {"bucket": "2", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
     sums["num-sorted-run.compaction-trigger"] = "2"
     job.create([("id", "BIGINT NOT NULL"), ("n", "BIGINT")], primary_keys=["id"], options=sums)
@@ -67,7 +76,11 @@ def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(job: Jo
     run(job, job.stream().repartition(3))
     assert job.data_files() == files
     found = {row["id"]: row["n"] for row in java.read(job.table)}
-    assert found == dict.fromkeys(range(9), 33) == {row["id"]: row["n"] for row in job.load().to_arrow().to_pylist()}
+    assert (
+        found
+        == dict.fromkeys(range(9), 33)
+        == {row["id"]: row["n"] for row in job.load().to_arrow().to_pylist()}
+    )
     kinds = [one.commit_kind for one in job.load().snapshots()]
     assert kinds.count(CommitKind.APPEND) == 3 and CommitKind.COMPACT in kinds  # behind the batches
     assert job.load().verify().healthy
@@ -80,11 +93,17 @@ def test_each_batch_of_complete_mode_replaces_the_table(job: Job, java: Any) -> 
     assert {row["day"]: row["count"] for row in java.read(job.table)} == {"d0": 6, "d1": 6}
     assert job.identifiers() == [0, 1]
     job.add_files(1)
-    assert "does not support Update mode" in failing(job, job.stream().groupBy("day").count(), mode="update")
+    assert "does not support Update mode" in failing(
+        job, job.stream().groupBy("day").count(), mode="update"
+    )
 
 
 def test_both_doors_share_a_checkpoint(job: Job, java: Any) -> None:
-    job.create(primary_keys=["id"], columns=[("id", "BIGINT NOT NULL"), ("day", "STRING")], options={"bucket": "1"})
+    job.create(
+        primary_keys=["id"],
+        columns=[("id", "BIGINT NOT NULL"), ("day", "STRING")],
+        options={"bucket": "1"},
+    )
     for way in range(4):
         job.add_files(1)
         if way % 2:
@@ -121,7 +140,9 @@ def test_the_error_of_a_task_is_shown_and_the_files_of_the_others_go(job: Job) -
     told = failing(job, rows.selectExpr("id", "if(id = 5, null, day) as day"))
     assert "paimon_stream.errors.NullInNotNull: Batch 0" in told and "'day'" in told
     assert job.data_files() == set()
-    assert "broken" in failing(job, rows.selectExpr("id", "if(id = 5, raise_error('broken'), day) as day"))
+    assert "broken" in failing(
+        job, rows.selectExpr("id", "if(id = 5, raise_error('broken'), day) as day")
+    )
     assert not job.load().snapshots()
     run(job, rows)
     assert job.ids() == list(range(8))
@@ -130,8 +151,9 @@ def test_the_error_of_a_task_is_shown_and_the_files_of_the_others_go(job: Job) -
 def test_mistakes_are_named_before_a_task_runs(job: Job) -> None:
     job.create()
     job.add_files(1)
-    assert "paimon_stream.errors.InvalidOption: Unknown option 'commit-usr'. Did you mean 'commit-user'?" in failing(
-        job, commit_usr="x"
+    assert (
+        "paimon_stream.errors.InvalidOption: Unknown option 'commit-usr'. Did you mean 'commit-user'?"
+        in failing(job, commit_usr="x")
     )
     assert "paimon_stream.errors.IncompatibleSchema: " in failing(job, job.stream().drop("day"))
     assert job.data_files() == set()

@@ -44,7 +44,12 @@ def test_an_overwrite_replaces_the_table_or_the_partitions_of_its_rows(job: Job,
     job.create([("id", "BIGINT"), ("day", "STRING")], partition_keys=["day"])
     days = "concat('d', id % 2) as day"
     save(job, job.spark.range(4).selectExpr("id", days))
-    save(job, job.spark.range(8, 12).selectExpr("id", "'d0' as day"), "overwrite", dynamic_partition_overwrite="true")
+    save(
+        job,
+        job.spark.range(8, 12).selectExpr("id", "'d0' as day"),
+        "overwrite",
+        dynamic_partition_overwrite="true",
+    )
     assert sorted(row["id"] for row in java.read(job.table)) == [1, 3, 8, 9, 10, 11]
     save(job, job.spark.range(3).selectExpr("id", "'d1' as day"), "overwrite")
     assert sorted(row["id"] for row in java.read(job.table)) == [0, 1, 2]
@@ -55,7 +60,9 @@ def test_an_overwrite_replaces_the_table_or_the_partitions_of_its_rows(job: Job,
 def test_sql_inserts_into_a_temporary_view(job: Job) -> None:
     job.create([("id", "BIGINT")])
     spark = job.spark
-    spark.sql(f"CREATE TEMPORARY VIEW numbers(id bigint) USING paimon_stream OPTIONS (path '{job.table}')")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW numbers(id bigint) USING paimon_stream OPTIONS (path '{job.table}')"
+    )
     try:
         spark.sql("INSERT INTO numbers SELECT * FROM range(3)")
     finally:
@@ -75,6 +82,8 @@ def test_a_mistake_is_named_and_leaves_no_file(job: Job) -> None:
     assert "paimon_stream.errors.InvalidOption: " in told(rows, target_file_sise="1 mb")
     assert "paimon_stream.errors.IncompatibleSchema: " in told(rows.selectExpr("id as key"))
     assert "paimon_stream.errors.NullInNotNull: " in told(rows.selectExpr("nullif(id, 1) as id"))
-    with pytest.raises(PySparkException, match=r"paimon_stream\.errors\.InvalidOption.*(?s:.)*TEMPORARY VIEW"):
+    with pytest.raises(
+        PySparkException, match=r"paimon_stream\.errors\.InvalidOption.*(?s:.)*TEMPORARY VIEW"
+    ):
         rows.write.format("paimon_stream").mode("append").save()
     assert job.data_files() == set()

@@ -45,7 +45,9 @@ def test_what_was_set_is_read_and_hadoops_defaults_are_not(session: SparkSession
         session.conf.unset("fs.gs.auth.type")
 
 
-def test_no_log_of_py4j_has_the_secrets(session: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_of_py4j_has_the_secrets(
+    session: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "py4j"):
         session.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
         before = len(caplog.records)
@@ -68,7 +70,9 @@ def test_a_sink_and_a_table_take_them_for_stores_only(session: SparkSession) -> 
     own: Any = open_beside_spark("s3a://bucket/t", {"s3.access-key": "own", "s3.secret-key": "k"})
     assert own.settings.config["access_key_id"] == "own"
     off = {"paimon-stream.store.from-spark": "false"}
-    switched: Any = SinkSettings(location="s3a://bucket/t", token="t", options=off, session=session).open_storage()
+    switched: Any = SinkSettings(
+        location="s3a://bucket/t", token="t", options=off, session=session
+    ).open_storage()
     assert "endpoint" not in switched.settings.config
 
 
@@ -82,7 +86,11 @@ def test_a_thread_without_a_session_of_its_own_takes_the_processs(session: Spark
 
 
 def test_on_connect_the_sessions_own_settings_are_read() -> None:
-    every = {"spark.hadoop.fs.s3a.secret.key": SECRET, "fs.s3a.access.key": "id", "spark.app.name": "x"}
+    every = {
+        "spark.hadoop.fs.s3a.secret.key": SECRET,
+        "fs.s3a.access.key": "id",
+        "spark.app.name": "x",
+    }
     connect = SimpleNamespace(conf=SimpleNamespace(getAll=every))
     assert hadoop_options(connect) == {"fs.s3a.secret.key": SECRET, "fs.s3a.access.key": "id"}
     assert hadoop_options(SimpleNamespace(conf=SimpleNamespace())) == {}

@@ -25,7 +25,12 @@ def source(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
 
 
 def run(
-    spark: SparkSession, source: str, checkpoint: str, body: Callable[[DataFrame, int], Any], *, counted: bool = False
+    spark: SparkSession,
+    source: str,
+    checkpoint: str,
+    body: Callable[[DataFrame, int], Any],
+    *,
+    counted: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Runs one batch. Returns the query and what `body` returned."""
     seen: list[Any] = []
@@ -49,7 +54,11 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
         return facts, keeps_state(df, facts)
 
     query, ((facts, state),) = run(spark_session, source, str(checkpoint), body)
-    assert (facts.query_id, facts.run_id, facts.name) == (str(query.id), str(query.runId), "the_query")
+    assert (facts.query_id, facts.run_id, facts.name) == (
+        str(query.id),
+        str(query.runId),
+        "the_query",
+    )
     assert (facts.output_mode, state) == ("append", False)
     assert facts.checkpoint.root == str(checkpoint)
     assert facts.checkpoint.query_id() == str(query.id)
@@ -80,7 +89,9 @@ def test_an_aggregation_is_seen_to_keep_state_by_its_plan_and_by_its_checkpoint(
 def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    def in_thread(kind: type[threading.Thread], df: DataFrame, checkpoint: str | None) -> QueryFacts:
+    def in_thread(
+        kind: type[threading.Thread], df: DataFrame, checkpoint: str | None
+    ) -> QueryFacts:
         found: list[QueryFacts] = []
         thread = kind(target=lambda: found.append(observe_query(df, checkpoint)))
         thread.start()
@@ -94,7 +105,9 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
             in_thread(threading.Thread, df, str(tmp_path / "ck")),
         ]
 
-    query, ((plain, inheritable, with_checkpoint),) = run(spark_session, source, str(tmp_path / "ck"), body)
+    query, ((plain, inheritable, with_checkpoint),) = run(
+        spark_session, source, str(tmp_path / "ck"), body
+    )
     assert plain.query_id is None
     assert inheritable.query_id == str(query.id)
     assert (with_checkpoint.query_id, with_checkpoint.run_id) == (str(query.id), str(query.runId))
@@ -102,7 +115,9 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
         commit_user(plain, None, None, None)
 
 
-def test_the_checkpoint_of_another_query_is_refused(spark_session: SparkSession, source: str, tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_query_is_refused(
+    spark_session: SparkSession, source: str, tmp_path: Path
+) -> None:
     run(spark_session, source, str(tmp_path / "one"), lambda df, _: None)
 
     def body(df: DataFrame, _: int) -> None:
@@ -129,12 +144,18 @@ def test_the_commit_user_is_the_given_one_or_made_of_query_and_name() -> None:
 def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").write_text('{"id":"q"}')
-    (tmp_path / "offsets" / "3").write_text('v1\n{"batchWatermarkMs":1500,"batchTimestampMs":9}\n{"logOffset":0}')
+    (tmp_path / "offsets" / "3").write_text(
+        'v1\n{"batchWatermarkMs":1500,"batchTimestampMs":9}\n{"logOffset":0}'
+    )
     (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
     checkpoint = open_checkpoint(f"file://{tmp_path}")
     assert checkpoint.root == str(tmp_path)
     assert checkpoint.query_id() == "q"
-    assert (checkpoint.watermark(3), checkpoint.watermark(4), checkpoint.watermark(5)) == (1500, None, None)
+    assert (checkpoint.watermark(3), checkpoint.watermark(4), checkpoint.watermark(5)) == (
+        1500,
+        None,
+        None,
+    )
     assert checkpoint.offsets_hash(3) != checkpoint.offsets_hash(4)
     assert checkpoint.offsets_hash(5) is None
     assert checkpoint.done_millis(3) is None
@@ -149,4 +170,8 @@ def test_a_broken_checkpoint_is_an_unknown_one(tmp_path: Path, content: bytes) -
 def test_a_checkpoint_on_a_foreign_storage_is_an_unknown_one() -> None:
     checkpoint = open_checkpoint("hdfs://name/ck/")
     assert checkpoint.root == "hdfs://name/ck"
-    assert (checkpoint.query_id(), checkpoint.has_state(), checkpoint.offsets_hash(0)) == (None, None, None)
+    assert (checkpoint.query_id(), checkpoint.has_state(), checkpoint.offsets_hash(0)) == (
+        None,
+        None,
+        None,
+    )

@@ -38,7 +38,9 @@ def changes(job: Job, *rows: tuple[int | None, str], operations: str = "") -> No
     job.schema = "id bigint, day string" + (", op string" if operations else "")
     columns = {"id": [row[0] for row in rows], "day": [row[1] for row in rows]}
     number = len(list((job.root / "source").glob("*")))
-    job.write_source(number, pa.table({**columns, **({"op": list(operations)} if operations else {})}))
+    job.write_source(
+        number, pa.table({**columns, **({"op": list(operations)} if operations else {})})
+    )
 
 
 def tuples(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -79,14 +81,18 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
     job.add_files(3)
     counted = job.stream().groupBy("day")
     frame = counted.agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
-    query = job.sink(mode="update").start(frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True})
+    query = job.sink(mode="update").start(
+        frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True}
+    )
     assert query.awaitTermination(120)
     assert merged(job, java) == [("d0", 9, 16), ("d1", 9, 17)]
     assert job.identifiers() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED])
-def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(job: Job, java: Any, phase: Phase) -> None:
+def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
+    job: Job, java: Any, phase: Phase
+) -> None:
     """Spark replays the batch with the state it had before the batch. The table gets each result once."""
     columns = [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")]
     job.create(columns, primary_keys=["day"], options={"bucket": "2"})
@@ -118,7 +124,11 @@ def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Ph
 
 
 def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> None:
-    job.create([("day", "STRING NOT NULL"), ("count", "BIGINT")], primary_keys=["day"], options={"bucket": "1"})
+    job.create(
+        [("day", "STRING NOT NULL"), ("count", "BIGINT")],
+        primary_keys=["day"],
+        options={"bucket": "1"},
+    )
     job.add_files(2)
     frame = job.stream().groupBy("day").count()
     job.run(job.sink(mode="complete"), frame=frame, output_mode="complete")
@@ -129,7 +139,9 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("engine", ["by two", "sums in groups"])
-def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(job: Job, java: Any, engine: str) -> None:
+def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(
+    job: Job, java: Any, engine: str
+) -> None:
     """Composite keys in partitions, keys that change several times in a batch, values that come late."""
     chosen, random, keys = ENGINES[engine], Random(engine), ["p", "g", "k"]
     more = {"p": ["a", "b", "ü/="], "g": range(3)}
@@ -143,13 +155,17 @@ def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(job: Job, java: A
         batch = some_changes(random, chosen, model, 60, keys=4, more=more)
         model.take(batch)
         rows = [{"op": letters[kind], **row} for kind, row in batch]
-        schema = [(name, pa.string() if name in ("op", "p", "v") else pa.int32()) for name in rows[0]]
+        schema = [
+            (name, pa.string() if name in ("op", "p", "v") else pa.int32()) for name in rows[0]
+        ]
         fields = pa.schema([(name, pa.int64() if name == "n" else type_) for name, type_ in schema])
         job.write_source(number, pa.Table.from_pylist(rows, fields))
     job.run(job.sink(options=OPERATIONS))
     names = [name for name, _ in columns]
     wanted = [{name: row[name] for name in names} for row in model.found()]
-    assert sorted(map(repr, merged(job, java))) == sorted(repr(tuple(row.values())) for row in wanted)
+    assert sorted(map(repr, merged(job, java))) == sorted(
+        repr(tuple(row.values())) for row in wanted
+    )
 
 
 KEYS: dict[str, tuple[str, list[Any]]] = {
@@ -164,23 +180,44 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
     "BYTES": ("binary", [b"", b"\x7f", b"\x80"]),
     "DATE": ("date", [dt.date(1969, 1, 1), dt.date(2024, 2, 29)]),
     "TIME(3)": ("int", [0, 86_399_999, 5]),
-    "TIMESTAMP(3)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4000)]),
-    "TIMESTAMP(6)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
-    "TIMESTAMP(9)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
-    "TIMESTAMP_LTZ(6)": ("timestamp", [dt.datetime(1999, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
+    "TIMESTAMP(3)": (
+        "timestamp_ntz",
+        [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4000)],
+    ),
+    "TIMESTAMP(6)": (
+        "timestamp_ntz",
+        [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)],
+    ),
+    "TIMESTAMP(9)": (
+        "timestamp_ntz",
+        [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)],
+    ),
+    "TIMESTAMP_LTZ(6)": (
+        "timestamp",
+        [dt.datetime(1999, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)],
+    ),
 }
 
 
 @pytest.mark.parametrize("bucket_key", ["k", "n"])
-def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(job: Job, java: Any, bucket_key: str) -> None:
+def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
+    job: Job, java: Any, bucket_key: str
+) -> None:
     """One table whose key has a column of each type, so that each takes part in bucket and order."""
     names = [f"k{number}" for number in range(len(KEYS))]
     columns = [(name, f"{type_} NOT NULL") for name, type_ in zip(names, KEYS, strict=True)]
     columns += [("n", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT")]
-    exact = [name for name, type_ in zip(names, KEYS, strict=True) if type_ not in ("FLOAT", "DOUBLE")]
+    exact = [
+        name for name, type_ in zip(names, KEYS, strict=True) if type_ not in ("FLOAT", "DOUBLE")
+    ]
     keys = [*(names if bucket_key == "k" else exact), "n", "p"]
     buckets = ",".join(names) if bucket_key == "k" else "n"
-    table = job.create(columns, primary_keys=keys, partition_keys=["p"], options={"bucket": "3", "bucket-key": buckets})
+    table = job.create(
+        columns,
+        primary_keys=keys,
+        partition_keys=["p"],
+        options={"bucket": "3", "bucket-key": buckets},
+    )
     rows = []
     for value in range(120):
         key = [values[value % len(values)] for _, values in KEYS.values()]
@@ -199,17 +236,28 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(job: Job, java:
 
 
 @pytest.mark.parametrize(("shuffle", "files"), [("auto", 2), ("none", 10)])
-def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: Any, shuffle: str, files: int) -> None:
+def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(
+    job: Job, java: Any, shuffle: str, files: int
+) -> None:
     keyed(job)
-    frame = job.spark.range(0, 4000, 1, 5).selectExpr("id * 7 % 40 as id", "cast(id as string) as day")
+    frame = job.spark.range(0, 4000, 1, 5).selectExpr(
+        "id * 7 % 40 as id", "cast(id as string) as day"
+    )
     options = {"paimon-stream.shuffle": shuffle, "paimon-stream.small-batch": "off"}
     sink = job.sink(commit_user="me", options=options)
     sink(frame, 0)
     last = sorted(((last * 7 % 40, str(last)) for last in range(3960, 4000)), key=repr)
     assert merged(job, java) == last
     assert job.reports[0].files == files
-    sink(job.spark.createDataFrame([(1, "newer"), (1, "newest")], "id bigint, day string").repartition(1), 1)
-    assert merged(job, java) == sorted([one for one in last if one[0] != 1] + [(1, "newest")], key=repr)
+    sink(
+        job.spark.createDataFrame(
+            [(1, "newer"), (1, "newest")], "id bigint, day string"
+        ).repartition(1),
+        1,
+    )
+    assert merged(job, java) == sorted(
+        [one for one in last if one[0] != 1] + [(1, "newest")], key=repr
+    )
 
 
 @pytest.mark.one_spark
@@ -219,7 +267,9 @@ def test_large_batches_of_few_tasks_are_written_where_they_are_and_the_last_row_
     keyed(job, bucket="1")
     job.schema, rows = "id bigint, day string", 1_500
     for number in range(3):
-        for part in range(2):  # each is a partition of the batch; the keys of the second come again in the next batch
+        for part in range(
+            2
+        ):  # each is a partition of the batch; the keys of the second come again in the next batch
             first = 2 * number + part
             ids = np.arange((number + part) * rows, (number + part + 1) * rows)
             chance = np.random.default_rng(first)
@@ -237,12 +287,16 @@ def test_large_batches_of_few_tasks_are_written_where_they_are_and_the_last_row_
 
 
 @pytest.mark.one_spark
-def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(job: Job, java: Any) -> None:
+def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(
+    job: Job, java: Any
+) -> None:
     keyed(job)
     changes(job, (1, "a"), (2, "b"), operations="cc")
     options = {**OPERATIONS, "paimon-stream.merge-schema": "add"}
     job.run(job.sink(options=options))
-    frame = job.spark.createDataFrame([(1, "c", "U", 7), (2, "d", "D", 8)], "id bigint, day string, op string, n int")
+    frame = job.spark.createDataFrame(
+        [(1, "c", "U", 7), (2, "d", "D", 8)], "id bigint, day string, op string, n int"
+    )
     job.sink(options=options, commit_user="me")(frame, 0)
     assert job.load().schema.field_names == ("id", "day", "n")
     assert merged(job, java) == [(1, "c", 7)]
@@ -276,7 +330,11 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
         ({"paimon-stream.operation-column": "day"}, errors.InvalidOption, "rowkind.field"),
         ({"paimon-stream.operation-column": "nope"}, errors.IncompatibleSchema, "no such column"),
         ({"paimon-stream.operation-mapping": "c=+I"}, errors.InvalidOption, "nothing to map"),
-        ({}, errors.IncompatibleSchema, "'op'.*or paimon-stream.operation-column if the column says"),
+        (
+            {},
+            errors.IncompatibleSchema,
+            "'op'.*or paimon-stream.operation-column if the column says",
+        ),
     ):
         with pytest.raises(kind, match=message):
             job.sink(options=options).start(job.stream(), checkpoint=str(job.checkpoint))
@@ -326,7 +384,13 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     ],
 )
 def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_once(
-    job: Job, java: Any, caplog: pytest.LogCaptureFixture, option: str, value: str, message: str, kept: str
+    job: Job,
+    java: Any,
+    caplog: pytest.LogCaptureFixture,
+    option: str,
+    value: str,
+    message: str,
+    kept: str,
 ) -> None:
     keyed(job, **{option: value, "write-only": "true"})
     changes(job, (1, "a"))
@@ -347,7 +411,9 @@ def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_onc
 
 
 @pytest.mark.one_spark
-def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(job: Job, java: Any) -> None:
+def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(
+    job: Job, java: Any
+) -> None:
     columns = [*COLUMNS, ("kind", "STRING")]
     keyed(job, columns, **{"rowkind.field": "kind", "changelog-producer": "input"})
     job.schema = "id bigint, day string, kind string"
@@ -366,7 +432,9 @@ def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(job: Job
         wanted = [row for rows in batches[first - 1 :] for row in rows]
         assert sorted(found) == sorted(wanted)
         for key in (1, 2, 3):  # what happened to one key comes in order
-            assert [row for row in found if row[0] == key] == [row for row in wanted if row[0] == key]
+            assert [row for row in found if row[0] == key] == [
+                row for row in wanted if row[0] == key
+            ]
 
 
 @pytest.mark.one_spark
@@ -394,17 +462,25 @@ def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, j
     def java_writes(messages: Any) -> None:
         asked.append(messages[0].new_files[0].min_sequence_number)
         if len(asked) == 1:
-            java.write(job.table, [{"id": 1, "day": "java"}, {"id": 3, "day": "java"}], commit_identifier=1)
+            java.write(
+                job.table, [{"id": 1, "day": "java"}, {"id": 3, "day": "java"}], commit_identifier=1
+            )
 
     job.run(job.sink(before_commit=java_writes))
     assert asked == [0, 2, 4]
     assert merged(job, java) == [(1, "newer"), (2, "ours"), (3, "java")]
     assert len(list(job.table.rglob("data-*"))) == len(job.load().files()) == 3
-    assert [one.commit_user == "java-oracle" for one in job.load().snapshots()] == [True, False, False]
+    assert [one.commit_user == "java-oracle" for one in job.load().snapshots()] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.one_spark
-def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: Job, java: Any) -> None:
+def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(
+    job: Job, java: Any
+) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "ours"))
 
@@ -427,7 +503,10 @@ def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: J
 
     job.run(job.sink(before_commit=java_writes_again, options=ignore))
     assert len(written) == 1
-    assert merged(job, java) == [(1, "faster"), (2, "late")]  # of equal numbers the older file has the row
+    assert merged(job, java) == [
+        (1, "faster"),
+        (2, "late"),
+    ]  # of equal numbers the older file has the row
 
 
 @pytest.mark.one_spark
@@ -446,7 +525,9 @@ def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, j
 
 
 @pytest.mark.one_spark
-def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(job: Job, java: Any) -> None:
+def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(
+    job: Job, java: Any
+) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "a"))
     job.run_failing(job.sink(observer=FailAt(Phase.STAGED, 0)))
@@ -467,7 +548,9 @@ def test_appends_of_a_dataframe_and_of_arrow_rows_upsert(job: Job, java: Any) ->
     table.append(pa.table({"id": [1, 2, 1], "day": ["a", "b", "c"]}))
     table.append(job.spark.range(2, 4).selectExpr("id", "'spark' as day"))
     assert merged(job, java) == [(1, "c"), (2, "spark"), (3, "spark")]
-    some = job.spark.createDataFrame([("gone", 2, None), ("kept", 4, "new")], "OP string, id int, day string")
+    some = job.spark.createDataFrame(
+        [("gone", 2, None), ("kept", 4, "new")], "OP string, id int, day string"
+    )
     table.append(some, operation_column="op", operation_mapping="gone=-D,kept=+U")
     assert merged(job, java) == [(1, "c"), (3, "spark"), (4, "new")]
     with pytest.raises(errors.BadRowKind, match="'gone'"):

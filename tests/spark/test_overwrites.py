@@ -18,7 +18,11 @@ COLUMNS = (("day", "STRING"), ("count", "BIGINT"), ("last", "BIGINT"))
 
 
 def counts(job: Job, least: int = 0) -> DataFrame:
-    found = job.stream().groupBy("day").agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
+    found = (
+        job.stream()
+        .groupBy("day")
+        .agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
+    )
     return found.where(f"count <= {least}") if least else found
 
 
@@ -37,7 +41,9 @@ def after(files: int) -> list[tuple[str, int, int]]:
 def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     job.create(COLUMNS, partition_keys=["day"])
     job.add_files(3)
-    query = job.sink(mode="complete").start(counts(job), checkpoint=str(job.checkpoint), trigger={"availableNow": True})
+    query = job.sink(mode="complete").start(
+        counts(job), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
+    )
     assert query.awaitTermination(120)
     assert result(job) == after(3)
     snapshots = job.load().snapshots()
@@ -52,15 +58,21 @@ def test_a_killed_batch_in_complete_mode_takes_effect_once(job: Job, phase: Phas
     job.create(COLUMNS)
     job.add_files(2)
     text = job.run_failing(
-        job.sink(mode="complete", observer=FailAt(phase, 1)), frame=counts(job), output_mode="complete"
+        job.sink(mode="complete", observer=FailAt(phase, 1)),
+        frame=counts(job),
+        output_mode="complete",
     )
     assert "Failure" in text
     files = job.data_files()
     job.run(job.sink(mode="complete"), frame=counts(job), output_mode="complete")
-    assert job.data_files() == files  # what was prepared is used, what was published is not written again
+    assert (
+        job.data_files() == files
+    )  # what was prepared is used, what was published is not written again
     assert result(job) == after(2)
     assert job.identifiers() == [0, 1]
-    assert job.reports[-1].outcome == ("already committed" if phase is Phase.PUBLISHED else "committed")
+    assert job.reports[-1].outcome == (
+        "already committed" if phase is Phase.PUBLISHED else "committed"
+    )
     job.add_files(1)
     job.run(job.sink(mode="complete"), frame=counts(job), output_mode="complete")
     assert result(job) == after(3)
@@ -71,14 +83,20 @@ def test_an_empty_result_clears_the_table_and_is_not_replayed(job: Job) -> None:
     job.add_files(2)
     asked: list[bool] = []
     for _ in range(2):
-        sink = job.sink(mode="complete", before_commit=lambda messages: asked.append(bool(messages)))
+        sink = job.sink(
+            mode="complete", before_commit=lambda messages: asked.append(bool(messages))
+        )
         job.run(sink, frame=counts(job, least=3), output_mode="complete")
         assert result(job) == []
         assert job.identifiers() == [0, 1]
         if job.reports[-1].outcome == "committed":
             job.forget_last_batch()
     assert asked == [True, False]
-    assert [report.outcome for report in job.reports] == ["committed", "committed", "already committed"]
+    assert [report.outcome for report in job.reports] == [
+        "committed",
+        "committed",
+        "already committed",
+    ]
 
 
 def test_the_modes_of_query_and_sink_must_agree(job: Job) -> None:
@@ -103,7 +121,9 @@ def test_a_dataframe_is_appended_and_overwrites_as_session_and_table_say(job: Jo
 
     def frame(*days: str) -> DataFrame:
         names = ", ".join(f"'{day}'" for day in days)
-        return job.spark.range(len(days) * 2).selectExpr("id", f"array({names})[int(id div 2)] as day")
+        return job.spark.range(len(days) * 2).selectExpr(
+            "id", f"array({names})[int(id div 2)] as day"
+        )
 
     report = table.append(frame("a", "b"))
     assert (report.rows, report.identifier) == (4, BATCH_IDENTIFIER)

@@ -25,7 +25,9 @@ WRITTEN_BY = sorted({killed.path.parent for killed in all_killed() if killed.spa
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("folder", WRITTEN_BY, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+@pytest.mark.parametrize(
+    "folder", WRITTEN_BY, ids=lambda folder: f"{folder.parent.name}-{folder.name}"
+)
 def test_checkpoints_of_killed_streams_go_on(
     folder: Path, point: str, spark_session: SparkSession, tmp_path: Path
 ) -> None:
@@ -37,7 +39,9 @@ def test_checkpoints_of_killed_streams_go_on(
         killed.unpack(tmp_path / stream.name)
         root = tmp_path / stream.name / point
         reports[stream.name] = []
-        sink = PaimonSink(str(root / "table"), mode=stream.mode, on_commit=reports[stream.name].append)
+        sink = PaimonSink(
+            str(root / "table"), mode=stream.mode, on_commit=reports[stream.name].append
+        )
         queries.append(start(spark_session, stream, root, sink))
     for query in queries:
         assert query.awaitTermination(120), "the query hangs"

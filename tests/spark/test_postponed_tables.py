@@ -31,14 +31,25 @@ def shown(job: Job, kinds: Any) -> list[tuple[Any, ...]]:
     return sorted(merged(job, kinds))
 
 
-def test_all_ways_of_a_stream_make_rows_wait(job: Job, kinds: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_ways_of_a_stream_make_rows_wait(
+    job: Job, kinds: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Tasks write the first batch, the driver the others."""
     create(job)
     changes(job, *((one, "first") for one in range(10)), operations="c" * 10)
     changes(job, (1, "second"), (2, "second"), (1, "third"), (3, ""), operations="uucd")
     changes(job, (4, "fourth"), operations="u")
     job.run(job.sink(options={"paimon-stream.operation-column": "op"}))
-    assert len([one for one in caplog.messages if "rows are invisible to readers until a compaction" in one]) == 1
+    assert (
+        len(
+            [
+                one
+                for one in caplog.messages
+                if "rows are invisible to readers until a compaction" in one
+            ]
+        )
+        == 1
+    )
     assert merged(job, kinds) == []
     found = kit.waiting(job.table)
     assert sum(one.file.row_count for one in found) == 15
@@ -72,7 +83,9 @@ def test_a_batch_that_died_waits_once(job: Job, kinds: Any, phase: Phase, reuse:
     assert shown(job, kinds) == [(1, "a"), (2, "c"), (3, last), (4, "java"), (5, "e")]
 
 
-def test_several_tasks_keep_the_order_of_the_frame(spark_session: SparkSession, job: Job, kinds: Any) -> None:
+def test_several_tasks_keep_the_order_of_the_frame(
+    spark_session: SparkSession, job: Job, kinds: Any
+) -> None:
     create(job)
     table = job.load()
     for start in (0, 1):

@@ -62,7 +62,9 @@ def cut_plans(spark_session: SparkSession) -> Iterator[None]:
 def test_a_replayed_batch_of_a_stateful_query_still_feeds_its_state(job: Job, done: bool) -> None:
     job.create([("key", "BIGINT")])
     job.add_files(3)
-    frame = job.stream().selectExpr("id div 4 as key").dropDuplicates()  # some keys are in two batches
+    frame = (
+        job.stream().selectExpr("id div 4 as key").dropDuplicates()
+    )  # some keys are in two batches
     if done:
         job.run(frame=frame)
         assert job.forget_last_batch() == 2
@@ -76,7 +78,9 @@ def test_a_replayed_batch_of_a_stateful_query_still_feeds_its_state(job: Job, do
 
 
 @pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.STAGED])
-def test_files_that_a_failed_run_had_prepared_are_committed_not_written_again(job: Job, phase: Phase) -> None:
+def test_files_that_a_failed_run_had_prepared_are_committed_not_written_again(
+    job: Job, phase: Phase
+) -> None:
     job.create()
     job.add_files(2)
     assert "Failure" in job.run_failing(job.sink(observer=FailAt(phase, 1)))
@@ -100,7 +104,9 @@ def test_without_reuse_they_are_written_again_and_the_old_ones_removed(job: Job)
 
 
 @pytest.mark.parametrize("phase", [Phase.PUBLISHED, Phase.FINISHED])
-def test_a_batch_that_failed_after_it_was_public_is_not_written_again(job: Job, phase: Phase) -> None:
+def test_a_batch_that_failed_after_it_was_public_is_not_written_again(
+    job: Job, phase: Phase
+) -> None:
     job.create()
     job.add_files(2)
     job.run_failing(job.sink(observer=FailAt(phase, 0)))

@@ -25,7 +25,9 @@ WIDEN = {"write.merge-schema": "true"}
 NULL = {"paimon-stream.missing-columns": "null"}
 
 
-def changed_by(job: Job, sink: Any, *shapes: Callable[[DataFrame], DataFrame]) -> Callable[..., None]:
+def changed_by(
+    job: Job, sink: Any, *shapes: Callable[[DataFrame], DataFrame]
+) -> Callable[..., None]:
     """A foreachBatch function that gives each batch the columns of the next shape."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -42,7 +44,9 @@ def types_of(job: Job) -> dict[str, str]:
     return {one.name: str(one.type) for one in job.load().schema.fields}
 
 
-def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(job: Job, java: Any) -> None:
+def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(
+    job: Job, java: Any
+) -> None:
     job.create([("id", "INT"), ("Day", "VARCHAR(2)")], options={"bucket": "2", "bucket-key": "id"})
     job.add_files(4)
     write = changed_by(
@@ -60,7 +64,11 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(job: 
         {
             "id": n,
             "Day": None if 12 <= n < 18 else f"d{n % 2}",
-            "n": {"x": 1, "y": None} if 6 <= n < 12 else {"x": n, "y": f"d{n % 2}"} if 12 <= n < 18 else None,
+            "n": {"x": 1, "y": None}
+            if 6 <= n < 12
+            else {"x": n, "y": f"d{n % 2}"}
+            if 12 <= n < 18
+            else None,
         }
         for n in range(24)
     ]
@@ -70,7 +78,9 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(job: 
 
 
 @pytest.mark.one_spark
-def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(job: Job, java: Any) -> None:
+def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(
+    job: Job, java: Any
+) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("r", "ROW<x INT>")])
     job.add_files(4)
     alterations: list[list[tuple[str, ...]]] = [
@@ -102,14 +112,21 @@ def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for
     job.create([("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")])
     job.add_files(2)
     text = job.run_failing()
-    for part in ("IncompatibleSchema", "lacks column 'note' (STRING)", "paimon-stream.missing-columns = null"):
+    for part in (
+        "IncompatibleSchema",
+        "lacks column 'note' (STRING)",
+        "paimon-stream.missing-columns = null",
+    ):
         assert part in text
     with pytest.raises(errors.IncompatibleSchema, match="lacks column 'day'"):
         job.load().append(job.spark.range(1))
     assert not job.load().snapshots()
     job.run(job.sink(options=NULL))
     job.load().append(job.spark.range(90, 91), missing_columns="null")
-    assert sorted((row["id"], row["note"]) for row in job.rows()) == [*((n, None) for n in range(12)), (90, None)]
+    assert sorted((row["id"], row["note"]) for row in job.rows()) == [
+        *((n, None) for n in range(12)),
+        (90, None),
+    ]
 
 
 @pytest.mark.one_spark
@@ -156,17 +173,25 @@ def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: 
 
 @pytest.mark.one_spark
 def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
-    job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")], options={"bucket": "1", "bucket-key": "id"})
+    job.create(
+        [("id", "BIGINT"), ("day", "STRING NOT NULL")], options={"bucket": "1", "bucket-key": "id"}
+    )
     job.add_files(1)
     for options, columns, parts in (
         (ADD, ["id", "day", "1 new", "interval 1 day gap"], ["'gap'", "interval"]),
         (ADD, ["id", "1 new"], ["lacks column 'day'"]),
-        (ADD, ["cast(id as decimal(20, 0)) id", "day", "1 new"], ["'id'", "bucket key", "BIGINT", "DECIMAL"]),
+        (
+            ADD,
+            ["cast(id as decimal(20, 0)) id", "day", "1 new"],
+            ["'id'", "bucket key", "BIGINT", "DECIMAL"],
+        ),
         (ADD, ["id", "day", "1 new", "2 NEW"], ["one name here"]),
         (WIDEN, ["id", "array(day) day"], ["'day'", "STRING", "ARRAY<STRING>"]),
         (ADD, ["id", "day", "1 _KEY_x"], ["Paimon's own"]),
     ):
-        write = changed_by(job, job.sink(options=options), lambda rows, c=columns: rows.selectExpr(*c))
+        write = changed_by(
+            job, job.sink(options=options), lambda rows, c=columns: rows.selectExpr(*c)
+        )
         text = job.run_failing(write)
         for part in parts:
             assert part in text, (columns, text)
@@ -191,7 +216,9 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
     check_rows(job.stream(), load_table(LocalStorage(str(job.table)), ADD))
     assert job.load().schema.id == 0
-    query = job.sink(options=ADD).start(job.stream(), checkpoint=str(job.checkpoint), trigger={"availableNow": True})
+    query = job.sink(options=ADD).start(
+        job.stream(), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
+    )
     query.awaitTermination(120)
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
@@ -296,7 +323,12 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
     job.write_source(
         0,
         pa.table(
-            {"id": [1], "day": ["x"], "v": pa.array([1], pa.decimal128(5, 2)), "d": pa.array([0.5], pa.float32())}
+            {
+                "id": [1],
+                "day": ["x"],
+                "v": pa.array([1], pa.decimal128(5, 2)),
+                "d": pa.array([0.5], pa.float32()),
+            }
         ),
     )
     job.run(job.sink(options=WIDEN))
@@ -304,22 +336,38 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
 
 
 @pytest.mark.one_spark
-def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is(job: Job, java: Any) -> None:
-    options = {"bucket": "1", "merge-engine": "aggregation", "fields.default-aggregate-function": "sum"}
+def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is(
+    job: Job, java: Any
+) -> None:
+    options = {
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "fields.default-aggregate-function": "sum",
+    }
     table = job.create([("id", "INT NOT NULL"), ("n", "INT")], primary_keys=["id"], options=options)
     with pytest.raises(errors.InvalidOption, match=r"'late' .* is STRING"):
         table.append(job.spark.sql("select 1 id, 2 n, 'x' late"), merge_schema="add")
     with pytest.raises(errors.InvalidOption, match=r"'late' .* is STRING"):
-        check_rows(job.spark.sql("select 1 id, 2 n, 'x' late"), load_table(LocalStorage(str(job.table)), ADD))
+        check_rows(
+            job.spark.sql("select 1 id, 2 n, 'x' late"),
+            load_table(LocalStorage(str(job.table)), ADD),
+        )
     assert job.load().schema.id == 0
     table.append(job.spark.sql("select 1 id, 2 n, 0.5d late"), merge_schema="add")
     java.write(job.table, [{"id": 1, "n": 3, "late": 1.0}], commit_identifier=1)
-    assert java.read(job.table) == job.load().to_arrow().to_pylist() == [{"id": 1, "n": 5, "late": 1.5}]
+    assert (
+        java.read(job.table)
+        == job.load().to_arrow().to_pylist()
+        == [{"id": 1, "n": 5, "late": 1.5}]
+    )
 
 
 def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
     table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
-    one, two = (job.spark.createDataFrame([(2**40, day, 1)], "id bigint, day string, new int") for day in "ab")
+    one, two = (
+        job.spark.createDataFrame([(2**40, day, 1)], "id bigint, day string, new int")
+        for day in "ab"
+    )
     with pytest.raises(errors.IncompatibleSchema, match="no column 'new'"):
         table.append(one)
     with pytest.raises(errors.InvalidOption, match="off, add, widen"):

@@ -25,7 +25,18 @@ EDGES: dict[str, Sequence[Any]] = {
     "INT": [-(2**31), -1, 0, 1, 255, 2**31 - 1],
     "BIGINT": [-(2**63), -1, 0, 1, 128, 2**32, 2**63 - 1],
     "DATE": [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(9999, 12, 31)],
-    "STRING": ["", "a", "1234567", "12345678", "ünïcödé", "漢字漢字", "😀", "0" * 16, "x" * 100, "a\0b"],
+    "STRING": [
+        "",
+        "a",
+        "1234567",
+        "12345678",
+        "ünïcödé",
+        "漢字漢字",
+        "😀",
+        "0" * 16,
+        "x" * 100,
+        "a\0b",
+    ],
     "VARCHAR(9)": ["", "a", "1234567", "123456789"],
     "CHAR(3)": ["abc", "äöü"],
 }
@@ -58,18 +69,28 @@ def test_the_expression_is_javas_function_for_every_key_it_is_used_for(
     chance = random.Random(5)
     for types in KEYS:
         rows = [tuple(chance.choice([None, *EDGES[one]]) for one in types) for _ in range(60)]
-        rows += [tuple(value for _ in types) for value in EDGES[types[0]]] if len(set(types)) == 1 else []
-        assert sql_buckets(spark_session, types, rows, "default") == expected(types, rows, "default"), types
+        rows += (
+            [tuple(value for _ in types) for value in EDGES[types[0]]]
+            if len(set(types)) == 1
+            else []
+        )
+        assert sql_buckets(spark_session, types, rows, "default") == expected(
+            types, rows, "default"
+        ), types
     for type_ in ("INT", "BIGINT"):
         rows = [(value,) for value in [None, *EDGES[type_]]]
         assert sql_buckets(spark_session, (type_,), rows, "mod") == expected((type_,), rows, "mod")
 
 
-def sql_buckets(spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str) -> list[int]:
+def sql_buckets(
+    spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str
+) -> list[int]:
     fields = [DataField(id=i, name=f"c{i}", type=parse_type(one)) for i, one in enumerate(types)]
     bucket = bucket_expression(fields, BUCKETS, function)
     assert bucket is not None
-    kinds = ", ".join(f"c{i} {one if 'CHAR' not in one else 'STRING'}" for i, one in enumerate(types))
+    kinds = ", ".join(
+        f"c{i} {one if 'CHAR' not in one else 'STRING'}" for i, one in enumerate(types)
+    )
     return [row[0] for row in spark.createDataFrame(rows, kinds).select(bucket).collect()]
 
 
@@ -80,7 +101,9 @@ def test_there_is_no_expression_where_it_is_not_exact(type_: str) -> None:
     assert bucket_expression([DataField(id=0, name="c", type=parse_type("INT"))], 4, "hive") is None
 
 
-@pytest.mark.parametrize(("key", "partitioned"), [("id", False), ("price", False), ("id", True), ("price", True)])
+@pytest.mark.parametrize(
+    ("key", "partitioned"), [("id", False), ("price", False), ("id", True), ("price", True)]
+)
 def test_each_bucket_of_a_batch_becomes_one_file(job: Job, key: str, partitioned: bool) -> None:
     job.create(
         [("id", "BIGINT"), ("price", "DECIMAL(9, 2)"), ("dt", "STRING")],
@@ -88,7 +111,9 @@ def test_each_bucket_of_a_batch_becomes_one_file(job: Job, key: str, partitioned
         partition_keys=["dt"] if partitioned else [],
     )
     rows = [(i, Decimal(i) / 4, f"d{i % 2}") for i in range(400)]
-    frame = job.spark.createDataFrame(rows, "id bigint, price decimal(9, 2), dt string").repartition(3)
+    frame = job.spark.createDataFrame(
+        rows, "id bigint, price decimal(9, 2), dt string"
+    ).repartition(3)
     job.sink(options={"paimon-stream.shuffle": "bucket"}, commit_user="me")(frame, 0)
     files = job.load().files()
     assert len(files) == (10 if partitioned else 5)
@@ -101,7 +126,9 @@ def test_rows_that_would_leave_many_small_files_are_gathered_in_the_next_batch(
 ) -> None:
     table: dict[str, Any] = {"partition_keys": ["day"]}
     job.create(**({"options": {"bucket": "2", "bucket-key": "id"}} if bucketed else table))
-    frame = job.spark.createDataFrame([(i, f"d{i % 2}") for i in range(400)], "id bigint, day string")
+    frame = job.spark.createDataFrame(
+        [(i, f"d{i % 2}") for i in range(400)], "id bigint, day string"
+    )
     sink = job.sink(options={"paimon-stream.small-batch": "off"}, commit_user="me")
     for batch in range(3):
         sink(frame.repartition(5), batch)

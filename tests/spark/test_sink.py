@@ -14,7 +14,10 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.spark_jobs import Job
 
-NO_PY4J_CAUSE = ("direct cause of the following exception", "During handling of the above exception")
+NO_PY4J_CAUSE = (
+    "direct cause of the following exception",
+    "During handling of the above exception",
+)
 
 
 def seen_by_user(text: str, kind: type[errors.PaimonStreamError], *parts: str) -> None:
@@ -62,7 +65,9 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     job.add_files(2)
     sink = job.sink()
     trigger = {"availableNow": True}
-    query = sink.start(job.stream(), checkpoint=str(job.checkpoint), trigger=trigger, query_name="n")
+    query = sink.start(
+        job.stream(), checkpoint=str(job.checkpoint), trigger=trigger, query_name="n"
+    )
     assert query.awaitTermination(120)
     assert query.name == "n"
     assert job.ids() == list(range(12))
@@ -74,7 +79,9 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
-def test_batches_expire_old_snapshots_unless_other_jobs_do(job: Job, write_only: str, left: list[int]) -> None:
+def test_batches_expire_old_snapshots_unless_other_jobs_do(
+    job: Job, write_only: str, left: list[int]
+) -> None:
     few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
     job.create(options={**few, "write-only": write_only})
     job.add_files(4)
@@ -89,7 +96,9 @@ def test_batches_expire_old_snapshots_unless_other_jobs_do(job: Job, write_only:
 def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
     job.create()
     job.add_files(2)
-    query = job.sink().start(job.stream(), checkpoint=str(job.checkpoint), trigger={"processingTime": "0 seconds"})
+    query = job.sink().start(
+        job.stream(), checkpoint=str(job.checkpoint), trigger={"processingTime": "0 seconds"}
+    )
     try:
         query.processAllAvailable()
         job.add_files(1)
@@ -127,17 +136,26 @@ def test_each_batch_is_one_spark_action(job: Job) -> None:
     assert len(jobs) == 3
 
 
-def test_there_is_a_report_and_one_log_line_for_each_batch(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_there_is_a_report_and_one_log_line_for_each_batch(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create()
     job.add_files(2)
     with caplog.at_level(logging.INFO, "paimon_stream"):
         job.run()
     report = job.reports[1]
-    assert (report.rows, report.snapshot_id, report.attempts, report.outcome) == (6, 2, 1, "committed")
+    assert (report.rows, report.snapshot_id, report.attempts, report.outcome) == (
+        6,
+        2,
+        1,
+        "committed",
+    )
     assert report.files == 1
     assert report.bytes > 0
     assert {"judge", "write", "journal"} <= set(report.phases)
-    lines = [one for one in caplog.records if one.name == "paimon_stream" and one.levelno == logging.INFO]
+    lines = [
+        one for one in caplog.records if one.name == "paimon_stream" and one.levelno == logging.INFO
+    ]
     assert [line.paimon_batch for line in lines] == [0, 1]
 
 
@@ -205,7 +223,10 @@ def test_one_sink_in_two_queries_writes_for_both(job: Job) -> None:
     job.add_files(2)
     sink = job.sink()
     trigger = {"availableNow": True}
-    queries = [sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("ck1", "ck2")]
+    queries = [
+        sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger)
+        for name in ("ck1", "ck2")
+    ]
     for query in queries:
         assert query.awaitTermination(120)
     assert job.ids() == sorted([*range(12), *range(12)])
@@ -236,7 +257,9 @@ def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(job: Job, stop: type[BaseException]) -> None:
+def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(
+    job: Job, stop: type[BaseException]
+) -> None:
     job.create()
     job.add_files(1)
 
@@ -261,7 +284,9 @@ def test_an_on_commit_that_fails_after_each_batch_is_logged_once_and_changes_not
 
     job.run(job.sink(on_commit=broken))
     assert job.ids() == list(range(12))
-    assert [one.exc_info[1].args for one in caplog.records if one.exc_info] == [("dashboard is down",)]
+    assert [one.exc_info[1].args for one in caplog.records if one.exc_info] == [
+        ("dashboard is down",)
+    ]
 
 
 # -- what is wrong is said ----------------------------------------------------------------------
@@ -295,7 +320,9 @@ def test_columns_that_do_not_fit_are_refused_before_any_work(job: Job) -> None:
     job.create([("id", "INT"), ("day", "STRING"), ("shop", "STRING NOT NULL")])
     job.add_files(1)
     text = job.run_failing()
-    seen_by_user(text, errors.IncompatibleSchema, "Batch 0", "'id' is bigint", "lacks column 'shop'")
+    seen_by_user(
+        text, errors.IncompatibleSchema, "Batch 0", "'id' is bigint", "lacks column 'shop'"
+    )
     with pytest.raises(errors.IncompatibleSchema):
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
 

@@ -61,7 +61,9 @@ def read_back(job: Job, java: Any) -> tuple[list[Any], dict[Any, int]]:
 def test_the_driver_writes_what_the_tasks_would(job: Job, java: Any, kind: str) -> None:
     keyed = kind == "primary key"
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING NOT NULL"), ("at", "INT")]
-    frame = batches(job, 20, 30, 10).coalesce(1)  # coalesced, the tasks see rows in the same order each time
+    frame = batches(job, 20, 30, 10).coalesce(
+        1
+    )  # coalesced, the tasks see rows in the same order each time
     options = {"paimon-stream.operation-column": "op"} if keyed else {}
     found = []
     for choice in (OFF, AUTO):
@@ -87,8 +89,16 @@ def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job)
 
     def count(batch: DataFrame, _batch_id: int) -> None:
         narrow = batch.where("id > 2").select("id")
-        for frame in (batch, narrow, batch.repartition(3), batch.union(batch), batch.coalesce(1).select("id")):
-            counted.append((partitions_of(frame, frame.where("id < 9")), frame.rdd.getNumPartitions()))
+        for frame in (
+            batch,
+            narrow,
+            batch.repartition(3),
+            batch.union(batch),
+            batch.coalesce(1).select("id"),
+        ):
+            counted.append(
+                (partitions_of(frame, frame.where("id < 9")), frame.rdd.getNumPartitions())
+            )
 
     job.run(count, frame=batches(job, 6))
     assert counted == [(2, 2), (2, 2), (3, 3), (4, 4), (1, 1)]
@@ -106,7 +116,9 @@ def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) ->
 def test_rows_that_cannot_be_written_are_reported_alike(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
     job.add_files(1)
-    job.write_source(1, pa.table({"id": pa.array([7, None, 8, None], pa.int64()), "day": ["a"] * 4}))
+    job.write_source(
+        1, pa.table({"id": pa.array([7, None, 8, None], pa.int64()), "day": ["a"] * 4})
+    )
     said = []
     for name, options in (("off", OFF), ("auto", AUTO)):
         sink: PaimonSink = job.sink(options=options, name=name)

@@ -45,7 +45,11 @@ def test_it_says_what_a_local_one_says(storage: ObjectStorage, options: Mapping[
     checkpoint = open_checkpoint(f"{location(storage)}/", options)
     assert checkpoint.root == location(storage)
     assert checkpoint.kind() == (Kind.QUERY, checkpoint.root)
-    assert (checkpoint.query_id(), checkpoint.planned_batch(), checkpoint.done_batch()) == ("q", 4, 3)
+    assert (checkpoint.query_id(), checkpoint.planned_batch(), checkpoint.done_batch()) == (
+        "q",
+        4,
+        3,
+    )
     assert (checkpoint.watermark(3), checkpoint.watermark(4)) == (1500, None)
     assert None is not checkpoint.offsets_hash(3) != checkpoint.offsets_hash(4) is not None
     assert checkpoint.has_state() is False
@@ -55,7 +59,9 @@ def test_it_says_what_a_local_one_says(storage: ObjectStorage, options: Mapping[
     assert checkpoint.done_millis(4) is None
 
 
-def test_its_kinds_are_those_of_a_local_one(storage: ObjectStorage, options: Mapping[str, str]) -> None:
+def test_its_kinds_are_those_of_a_local_one(
+    storage: ObjectStorage, options: Mapping[str, str]
+) -> None:
     def kind() -> Kind:
         return open_checkpoint(location(storage), options).kind()[0]
 
@@ -68,15 +74,19 @@ def test_its_kinds_are_those_of_a_local_one(storage: ObjectStorage, options: Map
     assert kind() is Kind.NO_METADATA
 
 
-def test_a_store_that_refuses_is_asked_once(s3_server: StoreServer, options: Mapping[str, str]) -> None:
+def test_a_store_that_refuses_is_asked_once(
+    s3_server: StoreServer, options: Mapping[str, str]
+) -> None:
     with s3_server.proxied() as proxy:
         proxy.add(Rule("answer", times=None, status=403))
         checkpoint = open_checkpoint("s3://bucket/ck", {**options, "s3.endpoint": proxy.url})
         assert checkpoint == Checkpoint(root="s3://bucket/ck", storage=None)
         asked = len(proxy.log)
         assert (checkpoint.query_id(), checkpoint.planned_batch(), checkpoint.kind()[0]) == (
-            None, None, Kind.UNREADABLE,
-        )  # fmt: skip
+            None,
+            None,
+            Kind.UNREADABLE,
+        )
         assert len(proxy.log) == asked <= 3
 
 

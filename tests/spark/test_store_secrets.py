@@ -52,7 +52,13 @@ def test_no_secret_is_written_or_printed(tmp_path: Path, s3_server: StoreServer)
     with s3_server.proxied() as proxy:
         proxy.add(Rule("answer", times=None, status=403, body=echo))
         child = subprocess.run(
-            [sys.executable, str(HERE / "store_secrets_child.py"), str(tmp_path), s3_server.server.url, proxy.url],
+            [
+                sys.executable,
+                str(HERE / "store_secrets_child.py"),
+                str(tmp_path),
+                s3_server.server.url,
+                proxy.url,
+            ],
             cwd=HERE.parents[1],
             capture_output=True,
             timeout=300,
@@ -85,5 +91,7 @@ def contents(server: StoreServer) -> Iterator[tuple[str, bytes]]:
                 data += repr((list(reader), reader.metadata)).encode()
             elif data.startswith(b"PAR1"):
                 file = pq.ParquetFile(io.BytesIO(data))
-                data += repr((file.read().to_pylist(), file.metadata, file.schema_arrow.metadata)).encode()
+                data += repr(
+                    (file.read().to_pylist(), file.metadata, file.schema_arrow.metadata)
+                ).encode()
             yield one["path"], data

@@ -23,19 +23,27 @@ def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: S
     assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(3 * ROWS_PER_FILE))
     assert table.verify().healthy
     left = [file.read_bytes() for file in job.checkpoint.rglob("*") if file.is_file()]
-    assert not any(secret.encode() in one for one in [*left, repr(job.reports).encode()] for secret in SECRETS)
+    assert not any(
+        secret.encode() in one for one in [*left, repr(job.reports).encode()] for secret in SECRETS
+    )
 
 
 def test_python_workers_write_straight_to_the_store(job: Job, s3_server: StoreServer) -> None:
     """They are forked by a process that has not used the store, so nothing hangs."""
     with s3_server.proxied() as proxy:
         location, options = s3_server.place(proxy)
-        table = PaimonTable.create(location, [("id", "BIGINT"), ("day", "STRING")], storage_options=options)
+        table = PaimonTable.create(
+            location, [("id", "BIGINT"), ("day", "STRING")], storage_options=options
+        )
         for _ in range(2):  # the second time in workers that are used again
-            frame = job.spark.range(0, 400_000, numPartitions=4).selectExpr("id", "cast(id % 3 as string) day")
+            frame = job.spark.range(0, 400_000, numPartitions=4).selectExpr(
+                "id", "cast(id % 3 as string) day"
+            )
             table.append(frame)
         assert table.to_arrow().num_rows == 800_000
-        agents = {entry.headers.get("user-agent") for entry in proxy.log if "/bucket-0/" in entry.path}
+        agents = {
+            entry.headers.get("user-agent") for entry in proxy.log if "/bucket-0/" in entry.path
+        }
         assert agents
         assert sum(entry.method == "PUT" and "/bucket-0/" in entry.path for entry in proxy.log) == 8
 
@@ -44,7 +52,9 @@ def test_keys_keep_their_dynamic_buckets_in_a_store(job: Job, s3_server: StoreSe
     location, options = s3_server.place()
     small = {"dynamic-bucket.target-row-num": "3"}
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
-    table = PaimonTable.create(location, columns, primary_keys=["id"], options=small, storage_options=options)
+    table = PaimonTable.create(
+        location, columns, primary_keys=["id"], options=small, storage_options=options
+    )
     for start in (0, 5, 10):  # the first batch of a run is written by tasks
         changes(job, *((one, f"{start}") for one in range(start, start + 10)))
         job.run(PaimonSink(location, storage_options=options))

@@ -64,7 +64,11 @@ REFUSED_UP_CASTS = {
 def schema_of(*columns: tuple[str, str], keys: tuple[str, ...] = (), **options: str) -> TableSchema:
     fields = tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns))
     return TableSchema(
-        id=0, fields=fields, highest_field_id=len(fields) - 1, partition_keys=keys, options=MappingProxyType(options)
+        id=0,
+        fields=fields,
+        highest_field_id=len(fields) - 1,
+        partition_keys=keys,
+        options=MappingProxyType(options),
     )
 
 
@@ -72,7 +76,9 @@ def struct(**columns: st.DataType) -> st.StructType:
     return st.StructType([st.StructField(name, type_) for name, type_ in columns.items()])
 
 
-def refused(frame: st.StructType, schema: TableSchema, case_sensitive: bool = False) -> IncompatibleSchema:
+def refused(
+    frame: st.StructType, schema: TableSchema, case_sensitive: bool = False
+) -> IncompatibleSchema:
     with pytest.raises(IncompatibleSchema) as caught:
         align(frame, schema, case_sensitive=case_sensitive, location="/w/db.db/t")
     assert "/w/db.db/t" in caught.value.message
@@ -80,7 +86,9 @@ def refused(frame: st.StructType, schema: TableSchema, case_sensitive: bool = Fa
 
 
 @pytest.mark.parametrize(("spark", "text"), SCALARS + NESTED)
-def test_a_new_table_gets_the_paimon_type_of_each_spark_type_and_back(spark: st.DataType, text: str) -> None:
+def test_a_new_table_gets_the_paimon_type_of_each_spark_type_and_back(
+    spark: st.DataType, text: str
+) -> None:
     (field,) = to_data_fields(st.StructType([st.StructField("c", spark)]))
     assert str(field.type) == str(parse_type(text))
     assert spark_type(field.type) == spark
@@ -116,7 +124,9 @@ def test_up_casts_are_those_of_spark_but_for_the_guessing_ones(spark_session: Sp
             assert can_up_cast(source, target) is bool(expected), pair
 
 
-def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_session: SparkSession) -> None:
+def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(
+    spark_session: SparkSession,
+) -> None:
     schema = schema_of(("a", "BIGINT"), ("B.x`", "DECIMAL(10, 2)"), ("c", "STRING"), ("d", "DATE"))
     frame = spark_session.createDataFrame(
         [(Decimal("1.5"), 3, datetime.date(2020, 1, 2))],
@@ -128,14 +138,20 @@ def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_sessi
             ]
         ),
     )
-    alignment = align(frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True)
+    alignment = align(
+        frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True
+    )
     made = project(frame, alignment)
     assert made.schema.names == ["a", "B.x`", "c", "d"]
     assert [f.dataType for f in made.schema.fields] == [spark_type(f.type) for f in schema.fields]
-    assert made.collect() == [Row(**{"a": 3, "B.x`": Decimal("1.50"), "c": None, "d": datetime.date(2020, 1, 2)})]
+    assert made.collect() == [
+        Row(**{"a": 3, "B.x`": Decimal("1.50"), "c": None, "d": datetime.date(2020, 1, 2)})
+    ]
 
 
-def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_session: SparkSession) -> None:
+def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(
+    spark_session: SparkSession,
+) -> None:
     frame = spark_session.createDataFrame([(1, "x")], "a int, b string")
     for columns, same in (
         ((("a", "INT"), ("b", "STRING")), True),
@@ -145,13 +161,17 @@ def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_sessio
         ((("a", "INT"), ("b", "STRING"), ("c", "INT")), False),
     ):
         schema = schema_of(*columns)
-        alignment = align(frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True)
+        alignment = align(
+            frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True
+        )
         made = project(frame, alignment)
         assert (made is frame) == same
         assert made.columns == [name for name, _ in columns]
 
 
-def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(spark_session: SparkSession) -> None:
+def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(
+    spark_session: SparkSession,
+) -> None:
     fields = (
         DataField(id=0, name="a", type=parse_type("INT")),
         DataField(id=1, name="b", type=parse_type("INT NOT NULL"), default_value="7"),
@@ -182,7 +202,9 @@ def test_with_case_sensitivity_another_case_is_another_column() -> None:
 def test_names_that_differ_in_case_only_are_ambiguous() -> None:
     frame = struct(a=st.IntegerType(), A=st.IntegerType())
     assert "one name here" in refused(frame, schema_of(("a", "INT"))).message
-    alignment = align(frame, schema_of(("a", "INT"), ("A", "INT")), case_sensitive=True, location="t")
+    alignment = align(
+        frame, schema_of(("a", "INT"), ("A", "INT")), case_sensitive=True, location="t"
+    )
     assert [source and source.name for _, source in alignment.columns] == ["a", "A"]
 
 
@@ -202,7 +224,9 @@ def test_a_missing_key_column_is_refused_even_where_it_is_nullable() -> None:
     assert refused(struct(v=st.IntegerType()), bucketed).context["column"] == "id"
 
 
-def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     (allowed,) = re.findall(r'"pandas(>.*?)"', project)
     low, high = re.fullmatch(r">=([\d.]+),<(\d+)", allowed or "").groups()  # type: ignore[union-attr]
@@ -222,5 +246,12 @@ def test_a_schema_that_does_not_fit_says_when_the_table_was_altered() -> None:
     with pytest.raises(IncompatibleSchema) as refused:
         align(frame, old, case_sensitive=False, location="t")
     assert "altered" not in str(refused.value)
-    with pytest.raises(IncompatibleSchema, match=r"last altered at 2026-11-22 17:00:00 UTC \(schema 3\)\."):
-        align(frame, replace(old, id=3, time_millis=1_795_366_800_123), case_sensitive=False, location="t")
+    with pytest.raises(
+        IncompatibleSchema, match=r"last altered at 2026-11-22 17:00:00 UTC \(schema 3\)\."
+    ):
+        align(
+            frame,
+            replace(old, id=3, time_millis=1_795_366_800_123),
+            case_sensitive=False,
+            location="t",
+        )

@@ -74,11 +74,20 @@ def test_a_batch_replayed_after_others_wrote_is_there_once(job: Job, java: Any) 
 
 # -- two drivers on one checkpoint --------------------------------------------------------------
 
-BEFORE_PUBLISHING = [Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.BASE_READ, Phase.STAGED]
+BEFORE_PUBLISHING = [
+    Phase.BATCH_STARTED,
+    Phase.JUDGED,
+    Phase.WRITTEN,
+    Phase.JOURNALED,
+    Phase.BASE_READ,
+    Phase.STAGED,
+]
 
 
 @pytest.mark.parametrize("phase", BEFORE_PUBLISHING, ids=lambda phase: phase.value)
-def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(job: Job, java: Any, phase: Phase) -> None:
+def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(
+    job: Job, java: Any, phase: Phase
+) -> None:
     """The second driver has committed batch 1 by the time the first one, in its own, reaches `phase`."""
     job.create(options=BUCKETED)
     job.add_files(2)
@@ -92,12 +101,18 @@ def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(job: Job, java: A
     assert outcomes(job) == ["committed", "already committed", "committed"]
     assert java_ids(java, job) == ids_of(0, 1, 2)
     live = {file["fileName"] for file in java.files(job.table)}
-    assert job.data_files() == live, "what the slower one wrote is removed, once its batch is known to stand"
+    assert job.data_files() == live, (
+        "what the slower one wrote is removed, once its batch is known to stand"
+    )
 
 
 @pytest.mark.one_spark
-@pytest.mark.parametrize("phase", [Phase.BATCH_STARTED, Phase.JUDGED, Phase.STAGED], ids=lambda p: p.value)
-def test_two_drivers_that_begin_together_write_the_first_batch_once(job: Job, java: Any, phase: Phase) -> None:
+@pytest.mark.parametrize(
+    "phase", [Phase.BATCH_STARTED, Phase.JUDGED, Phase.STAGED], ids=lambda p: p.value
+)
+def test_two_drivers_that_begin_together_write_the_first_batch_once(
+    job: Job, java: Any, phase: Phase
+) -> None:
     job.create()
     job.add_files(1)
     sink = job.sink(observer=At(phase, 0, lambda: SecondDriver(job).replay(0)))
@@ -112,7 +127,9 @@ def test_two_drivers_that_begin_together_write_the_first_batch_once(job: Job, ja
 
 
 @pytest.mark.one_spark
-def test_a_second_driver_that_comes_after_publishing_finds_the_batch_committed(job: Job, java: Any) -> None:
+def test_a_second_driver_that_comes_after_publishing_finds_the_batch_committed(
+    job: Job, java: Any
+) -> None:
     job.create()
     job.add_files(2)
     found: list[str] = []
@@ -153,7 +170,9 @@ def test_a_copy_taken_while_a_batch_ran_replays_it_as_a_restart_would(job: Job, 
 
 
 @pytest.mark.parametrize("user", [None, "etl"], ids=["unnamed", "named"])
-def test_a_wiped_checkpoint_stops_until_an_operator_decides(job: Job, java: Any, user: str | None) -> None:
+def test_a_wiped_checkpoint_stops_until_an_operator_decides(
+    job: Job, java: Any, user: str | None
+) -> None:
     job.create()
     job.add_files(2)
     job.run(job.sink(commit_user=user))
@@ -161,7 +180,9 @@ def test_a_wiped_checkpoint_stops_until_an_operator_decides(job: Job, java: Any,
     shutil.rmtree(job.checkpoint)
     for _ in range(2):  # on every restart
         error = failing(job, job.sink(commit_user=user))
-        assert_reports(error, errors.CheckpointReset, job.table, "batch 0", first, "on-checkpoint-reset")
+        assert_reports(
+            error, errors.CheckpointReset, job.table, "batch 0", first, "on-checkpoint-reset"
+        )
         assert java_ids(java, job) == ids_of(0, 1)
     job.run(job.sink(commit_user=user, options=continuing("on-checkpoint-reset")))
     assert java_ids(java, job) == ids_of(0, 0, 1, 1), "as decided: the source is written again"
@@ -174,7 +195,9 @@ def test_a_wiped_checkpoint_stops_until_an_operator_decides(job: Job, java: Any,
 
 
 @pytest.mark.one_spark
-def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(job: Job, java: Any) -> None:
+def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(
+    job: Job, java: Any
+) -> None:
     job.create()
     job.add_files(1)
     job.run()
@@ -185,7 +208,9 @@ def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(job: Jo
 
 
 @pytest.mark.parametrize("back", [1, 2])
-def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: Any, back: int) -> None:
+def test_a_rewound_checkpoint_stops_until_an_operator_decides(
+    job: Job, java: Any, back: int
+) -> None:
     job.create(options=BUCKETED)
     job.add_files(3)
     job.run()
@@ -195,12 +220,16 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
     first = 3 - back
     assert doctor(job) == "CheckpointRewound"
     error = failing(job)
-    assert_reports(error, errors.CheckpointRewound, job.table, f"batch {first}", "on-checkpoint-reset")
+    assert_reports(
+        error, errors.CheckpointRewound, job.table, f"batch {first}", "on-checkpoint-reset"
+    )
     assert java_ids(java, job) == ids_of(0, 1, 2)
     assert doctor(job, continuing("on-checkpoint-reset")) == "fresh"
     job.run(job.sink(options=continuing("on-checkpoint-reset")))
     again = list(range(first, 3))
-    assert java_ids(java, job) == ids_of(0, 1, 2, *again), "as decided: these batches are written again"
+    assert java_ids(java, job) == ids_of(0, 1, 2, *again), (
+        "as decided: these batches are written again"
+    )
     job.add_files(1)
     job.run()
     job.forget_last_batch()
@@ -213,7 +242,9 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
-def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(job: Job, java: Any, replayed: bool) -> None:
+def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
+    job: Job, java: Any, replayed: bool
+) -> None:
     job.create()
     job.add_files(2)
     job.run()
@@ -240,13 +271,22 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     job.forget_last_batch()
     assert doctor(job) == "HistoryUnknown"
     error = failing(job)
-    assert_reports(error, errors.HistoryUnknown, job.table, "batch 1", "none of its files", "on-unknown-history")
+    assert_reports(
+        error,
+        errors.HistoryUnknown,
+        job.table,
+        "batch 1",
+        "none of its files",
+        "on-unknown-history",
+    )
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
-def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, replayed: bool) -> None:
+def test_without_the_journal_expired_snapshots_leave_doubt(
+    job: Job, java: Any, replayed: bool
+) -> None:
     off = {"paimon-stream.journal": "false"}
     job.create()
     job.add_files(2)
@@ -259,7 +299,14 @@ def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, 
     assert doctor(job, off) == "HistoryUnknown"
     error = failing(job, job.sink(options=off))
     batch = "batch 1" if replayed else "batch 2"
-    assert_reports(error, errors.HistoryUnknown, job.table, batch, "on-unknown-history", "snapshot.time-retained")
+    assert_reports(
+        error,
+        errors.HistoryUnknown,
+        job.table,
+        batch,
+        "on-unknown-history",
+        "snapshot.time-retained",
+    )
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
     job.run(job.sink(options={**off, **continuing("on-unknown-history")}))
     assert java_ids(java, job) == [-1, *ids_of(0, 1, 1 if replayed else 2)], "as decided"
@@ -290,7 +337,9 @@ WHILE_RUNNING = [Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN, Phase.JOURNAL
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("phase", WHILE_RUNNING, ids=lambda phase: phase.value)
-def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(job: Job, java: Any, phase: Phase) -> None:
+def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(
+    job: Job, java: Any, phase: Phase
+) -> None:
     job.create()
     job.add_files(2)
     error = failing(job, job.sink(observer=At(phase, 1, lambda: replace_table(job))))
@@ -316,7 +365,9 @@ def test_an_operator_may_let_a_running_stream_follow_its_table(job: Job, java: A
 def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: Job) -> None:
     job.create()
     job.add_files(2)
-    error = failing(job, job.sink(observer=At(Phase.BATCH_STARTED, 1, lambda: shutil.rmtree(job.table))))
+    error = failing(
+        job, job.sink(observer=At(Phase.BATCH_STARTED, 1, lambda: shutil.rmtree(job.table)))
+    )
     assert_reports(error, errors.NotFound, "Batch 1", job.table)
 
 
@@ -325,7 +376,9 @@ def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("refilled", [False, True], ids=["shorter", "ids taken again"])
-def test_a_table_rolled_back_while_the_stream_was_down_stops_it(job: Job, java: Any, refilled: bool) -> None:
+def test_a_table_rolled_back_while_the_stream_was_down_stops_it(
+    job: Job, java: Any, refilled: bool
+) -> None:
     job.create(options=BUCKETED)
     job.add_files(2)
     job.run()
@@ -335,7 +388,9 @@ def test_a_table_rolled_back_while_the_stream_was_down_stops_it(job: Job, java: 
         java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
         kept = [-1, *kept]
     job.add_files(1)
-    kind = errors.CommitLost if refilled else errors.TableRolledBack  # or Java has replaced the snapshot
+    kind = (
+        errors.CommitLost if refilled else errors.TableRolledBack
+    )  # or Java has replaced the snapshot
     assert_reports(failing(job), kind, job.table, "batch 2", "on-table-change")
     assert java_ids(java, job) == kept
     job.run(job.sink(options=continuing("on-table-change")))
@@ -358,7 +413,9 @@ def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) 
 
 
 @pytest.mark.one_spark
-def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(job: Job, java: Any) -> None:
+def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(
+    job: Job, java: Any
+) -> None:
     """Nothing is lost: the one batch that the rollback removed is the one that comes again."""
     job.create()
     job.add_files(2)
@@ -371,8 +428,12 @@ def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(job
 
 
 @pytest.mark.one_spark
-@pytest.mark.parametrize("phase", [Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], ids=lambda p: p.value)
-def test_a_table_rolled_back_while_the_stream_runs_stops_it(job: Job, java: Any, phase: Phase) -> None:
+@pytest.mark.parametrize(
+    "phase", [Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], ids=lambda p: p.value
+)
+def test_a_table_rolled_back_while_the_stream_runs_stops_it(
+    job: Job, java: Any, phase: Phase
+) -> None:
     job.create()
     job.add_files(3)
     observer = At(phase, 2, lambda: java.rollback_to(job.table, 1))
@@ -382,7 +443,9 @@ def test_a_table_rolled_back_while_the_stream_runs_stops_it(job: Job, java: Any,
     else:
         # Its snapshot was public for a moment, on top of nothing, and somebody may have built on it. What the
         # judgement saw is the base for a second, so the same may happen while files are written.
-        assert_reports(error, errors.CommitUnknown, job.table, "commit 2", caused_by="TableRolledBack: ")
+        assert_reports(
+            error, errors.CommitUnknown, job.table, "commit 2", caused_by="TableRolledBack: "
+        )
     assert java_ids(java, job) == ids_of(0)
     assert_reports(failing(job), errors.TableRolledBack, "batch 2")  # on every restart
     assert java_ids(java, job) == ids_of(0)
@@ -411,7 +474,9 @@ def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: An
 
 
 @pytest.mark.one_spark
-def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(job: Job, java: Any) -> None:
+def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(
+    job: Job, java: Any
+) -> None:
     """Whose batch 0 is in the table cannot be distinguished from a new name."""
     job.create()
     job.add_files(2)
@@ -425,7 +490,9 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(j
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("options", [{}, BUCKETED], ids=["no buckets", "buckets"])
-def test_two_named_sinks_each_finish_their_own_part_of_a_batch(job: Job, java: Any, options: dict[str, str]) -> None:
+def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
+    job: Job, java: Any, options: dict[str, str]
+) -> None:
     """The query dies between the two sinks. The restart skips the first and writes the second."""
     job.create(options=options)
     job.add_files(2)
@@ -443,7 +510,9 @@ def test_two_named_sinks_each_finish_their_own_part_of_a_batch(job: Job, java: A
 
 
 @pytest.mark.one_spark
-def test_two_new_named_sinks_of_which_one_was_faster_go_on_from_the_first_batch(job: Job, java: Any) -> None:
+def test_two_new_named_sinks_of_which_one_was_faster_go_on_from_the_first_batch(
+    job: Job, java: Any
+) -> None:
     job.create()
     job.add_files(1)
 
@@ -461,7 +530,10 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
     job.add_files(2)
     sink = job.sink()
     trigger = {"availableNow": True}
-    queries = [sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("a", "b")]
+    queries = [
+        sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger)
+        for name in ("a", "b")
+    ]
     for query in queries:
         assert query.awaitTermination(120)
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
@@ -470,7 +542,9 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("shared", [True, False], ids=["one sink", "two sinks"])
-def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(job: Job, java: Any, shared: bool) -> None:
+def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
+    job: Job, java: Any, shared: bool
+) -> None:
     job.create()
     job.add_files(2)
     first = job.sink(commit_user="etl")
@@ -485,7 +559,9 @@ def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(job: Job, 
 
 
 @pytest.mark.one_spark
-def test_a_commit_user_given_to_two_queries_at_once_writes_each_batch_once(job: Job, java: Any) -> None:
+def test_a_commit_user_given_to_two_queries_at_once_writes_each_batch_once(
+    job: Job, java: Any
+) -> None:
     """The second query is judged while the first has not published anything yet."""
     job.create()
     job.add_files(1)

@@ -54,7 +54,9 @@ def test_one_row_that_is_too_wide_for_the_driver_sends_the_batch_to_the_tasks(jo
 
 
 def test_the_size_of_a_row_is_what_arrow_needs_and_little_more(job: Job) -> None:
-    inner = st.StructType([st.StructField("m", st.StringType()), st.StructField("n", st.ByteType())])
+    inner = st.StructType(
+        [st.StructField("m", st.StringType()), st.StructField("n", st.ByteType())]
+    )
     schema = st.StructType(
         [
             *one_struct().fields,
@@ -66,7 +68,13 @@ def test_the_size_of_a_row_is_what_arrow_needs_and_little_more(job: Job) -> None
         ]
     )
     nested = [
-        ([1, None] * 50, ["ä" * 99, None], {"k" * 70: ["v" * 80, None]}, ("z" * 60, 1), [("y" * 50, 2), None]),
+        (
+            [1, None] * 50,
+            ["ä" * 99, None],
+            {"k" * 70: ["v" * 80, None]},
+            ("z" * 60, 1),
+            [("y" * 50, 2), None],
+        ),
         (None, None, None, None, None),
         ([], [], {}, (None, None), []),
     ]

@@ -61,7 +61,9 @@ ROWS: list[tuple[Any, ...]] = [
 
 
 def one_struct() -> st.StructType:
-    return st.StructType([st.StructField(name, type_, name != "id") for name, type_ in TYPES.items()])
+    return st.StructType(
+        [st.StructField(name, type_, name != "id") for name, type_ in TYPES.items()]
+    )
 
 
 def test_rows_of_every_type_are_read_back_by_spark_and_by_java(job: Job, java: Any) -> None:
@@ -73,7 +75,8 @@ def test_rows_of_every_type_are_read_back_by_spark_and_by_java(job: Job, java: A
     paths = [file.path for file in job.load().files()]
     read = job.spark.read.schema(schema).parquet(*paths).orderBy("id").collect()
     assert [tuple(row) for row in read] == [
-        tuple(v.replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in row) for row in ROWS
+        tuple(v.replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in row)
+        for row in ROWS
     ]
     found = sorted(java.read(job.table), key=lambda row: row["id"])
     assert [row["id"] for row in found] == [1, 2, 3]
@@ -98,7 +101,10 @@ def test_a_partition_that_answers_twice_stops_the_batch(job: Job) -> None:
 def test_the_error_of_a_failed_task_goes_before_all_else(job: Job) -> None:
     result = TaskResult(messages=())
     error = errors.NullInNotNull("no", column="id", count=1)
-    assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job), gathered=True) is error
+    assert (
+        _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job), gathered=True)
+        is error
+    )
 
 
 def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(job: Job) -> None:
@@ -132,7 +138,9 @@ def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: 
 
 
 @pytest.mark.parametrize(("limit", "wide"), [(None, False), (None, True), ("64m", False)])
-def test_wide_rows_and_a_users_own_limit_are_written_like_any(job: Job, limit: str | None, wide: bool) -> None:
+def test_wide_rows_and_a_users_own_limit_are_written_like_any(
+    job: Job, limit: str | None, wide: bool
+) -> None:
     job.create()
     job.add_files(2)
     key = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -26,7 +26,13 @@ UNCOMPACTED = {"paimon-stream.compact": "off"}
 OFF = {"paimon-stream.small-batch": "off"}
 WIDE, NARROW = 1_300, 6
 
-CASES = ("append", "first_batch_keys", "burst_after_small_batches", "burst_in_tasks", "compacted_keys")
+CASES = (
+    "append",
+    "first_batch_keys",
+    "burst_after_small_batches",
+    "burst_in_tasks",
+    "compacted_keys",
+)
 
 
 def widened(ids: DataFrame, wide: str) -> DataFrame:
@@ -75,14 +81,20 @@ class Cases:
         folder, reports = self.root / f"{name}-source", list[CommitReport]()
         folder.mkdir()
         for number, size in enumerate(sizes):
-            ids = pa.table({"id": range(number * 10_000, number * 10_000 + size), "rows": [size] * size})
+            ids = pa.table(
+                {"id": range(number * 10_000, number * 10_000 + size), "rows": [size] * size}
+            )
             pq.write_table(ids, folder / f"{number}.parquet")
             os.utime(folder / f"{number}.parquet", (1_700_000_000 + number,) * 2)
         table = PaimonTable.create(str(self.root / name), COLUMNS, **(create or {}))
-        source = self.spark.readStream.schema("id bigint, rows bigint").option("maxFilesPerTrigger", 1)
+        source = self.spark.readStream.schema("id bigint, rows bigint").option(
+            "maxFilesPerTrigger", 1
+        )
         frame = widened(source.parquet(str(folder)).repartition(2), f"rows > {NARROW}")
         sink = PaimonSink(table.location, options=options, on_commit=reports.append)
-        query = sink.start(frame, checkpoint=str(self.root / f"{name}-cp"), trigger={"availableNow": True})
+        query = sink.start(
+            frame, checkpoint=str(self.root / f"{name}-cp"), trigger={"availableNow": True}
+        )
         query.awaitTermination()
         assert len(table.to_arrow(columns=["id"])) == sum(sizes)
         return [report.rows for report in reports]

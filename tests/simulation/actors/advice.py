@@ -27,7 +27,9 @@ _RECOMMIT = re.compile(
 )
 _REPAIR = re.compile(r"'paimon-stream repair-hints( --yes)?'")
 _AGAIN = re.compile(r"roll back to snapshot (\d+) again, which completes it")
-_ONE_OF = re.compile(r"roll back to (?:one of the snapshots|snapshot) (\d+)[\d, ]*, or to another, with take_over")
+_ONE_OF = re.compile(
+    r"roll back to (?:one of the snapshots|snapshot) (\d+)[\d, ]*, or to another, with take_over"
+)
 _NEWEST = "roll back to the snapshot that is to be the newest, with take_over"
 _NEVER = "Do not let it continue"
 _ANOTHER = ("Roll back to another target with take_over", "Take another target")

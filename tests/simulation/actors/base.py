@@ -137,7 +137,14 @@ class Actor:
         return (self.message(table, user, batch, dt=dt, first=first, rows=rows),)
 
     def message(
-        self, table: Table, user: str, batch: int | None, *, dt: str = "x", first: int = 0, rows: int = 3
+        self,
+        table: Table,
+        user: str,
+        batch: int | None,
+        *,
+        dt: str = "x",
+        first: int = 0,
+        rows: int = 3,
     ) -> CommitMessage:
         """Writes a data file with some rows. `batch` is None for rows that nobody acknowledges."""
         self.world.files += 1
@@ -158,4 +165,6 @@ class Actor:
             self.world.values[name] = dict.fromkeys(keys, value)
             low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
             file = replace(file, min_key=low, max_key=high, row_count=rows)
-        return CommitMessage(partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,))
+        return CommitMessage(
+            partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,)
+        )

@@ -95,7 +95,11 @@ class Checkpoint:
         """Becomes what the other one is. What the operator knows he does not forget."""
         self.user, self.query = other.user, other.query
         self.known_drops = max(self.known_drops, other.known_drops)
-        self.next_batch, self.plans, self.done_millis = other.next_batch, dict(other.plans), other.done_millis
+        self.next_batch, self.plans, self.done_millis = (
+            other.next_batch,
+            dict(other.plans),
+            other.done_millis,
+        )
         self.done_skew = other.done_skew
 
     def put_back(self, *, other: bool) -> bool:
@@ -104,7 +108,12 @@ class Checkpoint:
         replaces he keeps: a run that was alive may have planned the newest batch in it."""
         group = self.copies or [self]
         lowest = self.first_batch + (not other)
-        states = [one for each in group for one in (each.saved, each) if one is not None and one is not self]
+        states = [
+            one
+            for each in group
+            for one in (each.saved, each)
+            if one is not None and one is not self
+        ]
         found = [one for one in states if one.first_batch >= lowest and one.plans not in self.tried]
         if not found:
             return False

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from paimon_stream.compact.job import compact
 from paimon_stream.compact.units import Bucket, bucket_of
-from paimon_stream.errors import CommitConflict, CommitContended, FormatError, NotFound, PaimonStreamError
+from paimon_stream.errors import (
+    CommitConflict,
+    CommitContended,
+    FormatError,
+    NotFound,
+    PaimonStreamError,
+)
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.table.live import live_files
@@ -22,7 +28,10 @@ MANNERS: tuple[tuple[bool, dict[str, str]], ...] = (
     (False, SOON),
     (True, SOON),
     (True, {}),
-    (False, SOON | {"target-file-size": "1 kb"}),  # in tables without buckets, each pair of files is a unit
+    (
+        False,
+        SOON | {"target-file-size": "1 kb"},
+    ),  # in tables without buckets, each pair of files is a unit
     (True, {"target-file-size": "1 b"}),  # no file is small
     (False, SOON | {"target-file-size": "10 b"}),  # only what writers have written is small
 )
@@ -53,14 +62,18 @@ class Compactor(Actor):
         full, options = self.world.choices.pick(STACKING if self.world.vectors else MANNERS)
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         self.doing = f"{'a full' if full else 'a'} compaction ({given})"
-        return lambda: compact(lambda: load_table(process.storage, options), full=full, runtime=process.runtime)
+        return lambda: compact(
+            lambda: load_table(process.storage, options), full=full, runtime=process.runtime
+        )
 
     def failed(self, error: PaimonStreamError) -> None:
         """What others do beside it is no failure, unless it takes away rows."""
         process, truth = self.ready(), self.world.truth
         if process.upsets != truth.upsets or process.drops != truth.drops:
             return
-        damaged = isinstance(error, (NotFound, FormatError)) and "bucket-" in str(error.context.get("path"))
+        damaged = isinstance(error, (NotFound, FormatError)) and "bucket-" in str(
+            error.context.get("path")
+        )
         if damaged or isinstance(error, CommitConflict):
             raise Violation("no false alarm", f"{self.name}: {error!r}")
 
@@ -126,7 +139,9 @@ class JavaCompactor(JavaCommitter):
 
     def _fits(self, table: Table, latest: Snapshot, old: list[ManifestEntry]) -> bool:
         """Whether the old files are live, and no other lies on a level."""
-        there = {one.identity for one in self._live(table, latest) if bucket_of(one) == bucket_of(old[0])}
+        there = {
+            one.identity for one in self._live(table, latest) if bucket_of(one) == bucket_of(old[0])
+        }
         known = {one.identity for one in old}
         return known <= there and not any(one.level for one in there - known)
 
@@ -138,5 +153,9 @@ class JavaCompactor(JavaCommitter):
             return [replace(compacted(world, merged(pieces), schema_id=schema_id), level=TOP)]
         half = len(pieces) // 2 if world.choices.once_in(3) else 0
         first = min(one.file.min_sequence_number for one in old)
-        files = [compacted(world, some, schema_id=schema_id) for some in (pieces[:half], pieces[half:]) if some]
+        files = [
+            compacted(world, some, schema_id=schema_id)
+            for some in (pieces[:half], pieces[half:])
+            if some
+        ]
         return [one.numbered(first, first + one.row_count - 1) for one in files]

@@ -33,7 +33,9 @@ def diagnose(stream: Stream) -> Diagnosis | None:
     return found
 
 
-def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError, head: State | None) -> None:
+def check_refused(
+    name: str, said: Diagnosis | None, error: PaimonStreamError, head: State | None
+) -> None:
     """The restart stops with this error. `head` is the newest snapshot."""
     sleeper = None if head is None or not head.slept else head.made_by
     if isinstance(error, CorruptMetadata) and sleeper is not None and sleeper.alive_at_work:
@@ -41,11 +43,15 @@ def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError, h
     if said is not None and said.safe:
         raise Violation(RULE, f"{name}: the restart is called safe, and ends in {error!r}")
     if said is not None and isinstance(error, ReplayError) and said.verdict != type(error).__name__:
-        raise Violation(RULE, f"{name}: the doctor says {said.verdict}, and the restart ends in {error!r}")
+        raise Violation(
+            RULE, f"{name}: the doctor says {said.verdict}, and the restart ends in {error!r}"
+        )
 
 
 def check_admitted(name: str, said: Diagnosis | None) -> None:
     """The restart goes on. The doctor must not have announced an error."""
-    columns = said is not None and said.verdict == IncompatibleSchema.__name__  # no stream here has columns
+    columns = (
+        said is not None and said.verdict == IncompatibleSchema.__name__
+    )  # no stream here has columns
     if said is None or ((said.verdict or "")[:1].isupper() and not columns):
         raise Violation(RULE, f"{name} goes on, and the doctor had said: {said}")

@@ -12,11 +12,24 @@ from paimon_stream.commit.plan import Changes, with_row_ids
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Snapshot,
+    SnapshotId,
+    encode_snapshot,
+)
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.branch import is_served
-from paimon_stream.table.layout import LATEST_HINT, NameSource, manifest_path, schema_path, snapshot_path, tag_path
+from paimon_stream.table.layout import (
+    LATEST_HINT,
+    NameSource,
+    manifest_path,
+    schema_path,
+    snapshot_path,
+    tag_path,
+)
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -40,7 +53,12 @@ class JavaCommitter(Actor):
         return SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
 
     def commit(
-        self, latest: Snapshot | None, table: Table, entries: list[ManifestEntry], rows: int, kind: CommitKind
+        self,
+        latest: Snapshot | None,
+        table: Table,
+        entries: list[ManifestEntry],
+        rows: int,
+        kind: CommitKind,
     ) -> Snapshot | None:
         """One attempt to publish these changes, which add so many rows. None if another commit was faster."""
         storage = self.ready().storage
@@ -102,7 +120,9 @@ class JavaCommitter(Actor):
                 return True
             if not is_served(process.storage):
                 return False
-            there = SnapshotStore(storage, process.runtime).find(snapshot.id)  # the server may have had it before
+            there = SnapshotStore(storage, process.runtime).find(
+                snapshot.id
+            )  # the server may have had it before
             return there is not None and there.nonce == snapshot.nonce
 
 
@@ -126,7 +146,9 @@ class JavaWriter(JavaCommitter):
         message = self.message(table, "java", None)
         for _ in range(TRIES):
             latest_id = java_latest(storage)
-            latest = SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
+            latest = (
+                SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
+            )
             if latest_id is not None and latest is None:
                 continue
             file = message.new_files[0]
@@ -222,7 +244,9 @@ class JavaOverwriter(Actor):
 
     def work(self) -> object:
         process, table = self.ready(), self.table()
-        writer = TableCommit(replace(table, storage=process.storage), "java", runtime=process.runtime)
+        writer = TableCommit(
+            replace(table, storage=process.storage), "java", runtime=process.runtime
+        )
         return writer.overwrite({}, (self.message(table, "java", None),))
 
 

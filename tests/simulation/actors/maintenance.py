@@ -57,13 +57,17 @@ class Tagger(Actor):
         if tags and self.world.choices.once_in(3):
             name = self.world.choices.pick(tags)
             self.doing = f"deleting tag {name}"
-            return lambda: delete_tag(replace(self.table(), storage=process.storage), name, runtime=process.runtime)
+            return lambda: delete_tag(
+                replace(self.table(), storage=process.storage), name, runtime=process.runtime
+            )
         self.world.serial += 1
         truth, name = self.world.truth, f"t{self.world.serial}"
         ids = [one for one in sorted(truth.there) if one not in truth.beside]
         chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
         self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
-        return lambda: create_tag(replace(self.table(), storage=process.storage), name, chosen, runtime=process.runtime)
+        return lambda: create_tag(
+            replace(self.table(), storage=process.storage), name, chosen, runtime=process.runtime
+        )
 
 
 class AutomaticTagger(Actor):
@@ -92,7 +96,9 @@ class AutomaticTagger(Actor):
         assert isinstance(result, AutomaticTagsReport)
         for name in result.deleted:
             if not name.isdigit():
-                raise Violation("tags of users stay", f"{self.name} deletes tag {name}, which is not automatic")
+                raise Violation(
+                    "tags of users stay", f"{self.name} deletes tag {name}, which is not automatic"
+                )
 
 
 class Restorer(Actor):
@@ -105,10 +111,16 @@ class Restorer(Actor):
 
     def begin(self) -> Work | None:
         truth = self.world.truth
-        pinned = sorted(state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :]))
-        standing: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:]
+        pinned = sorted(
+            state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :])
+        )
+        standing: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][
+            -4:
+        ]
         targets = standing[:-1] + tags_of(self.world)
-        take_over = len(set(pinned)) > 1  # as the error says where one was killed while it took over
+        take_over = (
+            len(set(pinned)) > 1
+        )  # as the error says where one was killed while it took over
         another, self.another = self.another, False
         if pinned and another:
             targets, take_over = standing[-1:], True
@@ -126,7 +138,10 @@ class Restorer(Actor):
         self.doing = f"rollback to {target}" + (", taking over" if take_over else "")
         self.world.millis += 2 * SECOND  # nobody decides that within the second of a swift commit
         return lambda: rollback_to(
-            replace(self.table(), storage=process.storage), target, take_over=take_over, runtime=process.runtime
+            replace(self.table(), storage=process.storage),
+            target,
+            take_over=take_over,
+            runtime=process.runtime,
         )
 
     def failed(self, error: PaimonStreamError) -> None:
@@ -140,7 +155,10 @@ class OrphanCleaner(Actor):
         process, age = self.ready(), self.world.choices.pick(("1 d", "1 h", "90 min"))
         self.doing = f"removal of orphans older than {age}"
         return lambda: remove_orphan_files(
-            replace(self.table(), storage=process.storage), age, dry_run=False, runtime=process.runtime
+            replace(self.table(), storage=process.storage),
+            age,
+            dry_run=False,
+            runtime=process.runtime,
         )
 
 
@@ -164,4 +182,6 @@ class ManifestCompactor(Actor):
     def begin(self) -> Work:
         process = self.ready()
         self.doing = "compaction of manifests"
-        return lambda: compact_manifests(replace(self.table(), storage=process.storage), runtime=process.runtime)
+        return lambda: compact_manifests(
+            replace(self.table(), storage=process.storage), runtime=process.runtime
+        )

@@ -26,12 +26,16 @@ class Reader(Actor):
         if state is None or names != set(state.live):
             raise Violation("readers see states that existed", f"{self.name} sees {sorted(names)}")
         for entry in scan.files:
-            path = self.world.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+            path = self.world.table.layout.data_file(
+                entry.partition, entry.bucket, entry.file.file_name
+            )
             if not self.ready().storage.exists(path):
                 truth = self.world.truth
                 stands = truth.there.get(state.id) is state and state.id not in truth.beside
                 if stands:
-                    raise Violation("readers see states that existed", f"{path} of snapshot {state.id} is gone")
+                    raise Violation(
+                        "readers see states that existed", f"{path} of snapshot {state.id} is gone"
+                    )
                 return
 
 

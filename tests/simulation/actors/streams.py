@@ -30,7 +30,14 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.lineage import rolled_back
-from tests.simulation.actors.advice import NEVER, Recommit, asks_for_checkpoint, asks_for_repair, command_of, option_of
+from tests.simulation.actors.advice import (
+    NEVER,
+    Recommit,
+    asks_for_checkpoint,
+    asks_for_repair,
+    command_of,
+    option_of,
+)
 from tests.simulation.actors.advice import RULE as ADVICE
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.checkpoints import Checkpoint
@@ -107,7 +114,9 @@ class Stream(Actor):
         self.command: Recommit | None = None
         self.tried: set[str] = set()
         self.rolled_back = False
-        self.skipped: set[Token] = set()  # another sink of the stream does not have what he moved past
+        self.skipped: set[Token] = (
+            set()
+        )  # another sink of the stream does not have what he moved past
 
     def copied(self, checkpoint: Checkpoint) -> Stream:
         """The same query, started on a copy of the checkpoint."""
@@ -130,18 +139,30 @@ class Stream(Actor):
     @property
     def exposed(self) -> bool:
         process = self.process
-        if self.unjournalled or self.compacting or process is None or process.phase in UNTIL_JOURNALLED:
+        if (
+            self.unjournalled
+            or self.compacting
+            or process is None
+            or process.phase in UNTIL_JOURNALLED
+        ):
             return True
         return process.phase in BESIDE_MANIFESTS and not self._is_noted()
 
     def _is_noted(self) -> bool:
         """Whether the journal has the batch."""
-        return all(self.world.disk.exists(f"_paimon_stream/{user}/{self.at}") for user in self.users)
+        return all(
+            self.world.disk.exists(f"_paimon_stream/{user}/{self.at}") for user in self.users
+        )
 
     def begin(self) -> Work | None:
         if self.retired:
             return None
-        if not self.writers or self.process is None or self.process.dead or self.world.choices.once_in(8):
+        if (
+            not self.writers
+            or self.process is None
+            or self.process.dead
+            or self.world.choices.once_in(8)
+        ):
             self.start()
         if self.command is not None:
             command, process = self.command, self.ready()
@@ -151,7 +172,9 @@ class Stream(Actor):
         if self.repair:
             self.repair, self.doing = False, "repair of the hints"
             table, process = self.world.table, self.ready()
-            return lambda: repair_hints(replace(table, storage=process.storage), runtime=process.runtime)
+            return lambda: repair_hints(
+                replace(table, storage=process.storage), runtime=process.runtime
+            )
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
         if any(ON_TABLE_CHANGE in given for given in self.answers.values()):
@@ -174,7 +197,9 @@ class Stream(Actor):
         if not self.world.choices.once_in(8):
             options.pop("paimon-stream.journal", None)
         self.unjournalled = options.get("paimon-stream.journal") == "false"
-        if self.compacts and not (self.overwrites and self.world.vectors):  # complete results are not compacted
+        if self.compacts and not (
+            self.overwrites and self.world.vectors
+        ):  # complete results are not compacted
             options |= COMPACTING
         self.compactions, self.compacting = {}, False
         if not self.world.choices.once_in(8):
@@ -261,7 +286,9 @@ class Stream(Actor):
                     return writer.commit(batch, verdict, verdict.entry.messages)
                 dt, first = "xy"[self.at % 2], writer.first_sequence()
                 given = {"dt": dt, "first": first, "index": writer.index}
-                messages = self.messages(writer.table, user, self.at, **given) if self.has_rows else ()
+                messages = (
+                    self.messages(writer.table, user, self.at, **given) if self.has_rows else ()
+                )
                 return writer.commit(batch, verdict, messages)
             except SequenceConflict as conflict:
                 last = conflict
@@ -272,21 +299,29 @@ class Stream(Actor):
 
     def succeeded(self, result: object) -> None:
         if isinstance(result, RecommitReport):
-            self.command = None if result.found else self.command  # he runs it again: it must find the batch
+            self.command = (
+                None if result.found else self.command
+            )  # he runs it again: it must find the batch
             self.writers = {}
             self.check_rollback_stands(result)
         if not isinstance(result, dict):
             return
         truth, answered = self.world.truth, any(self.answers.values())
-        still = self.owed & self.tellable()  # before and after: an expiry may have hidden it meanwhile
+        still = (
+            self.owed & self.tellable()
+        )  # before and after: an expiry may have hidden it meanwhile
         if still and not answered:
             truth.excuse_sleepers()
-            raise Violation("losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}")
+            raise Violation(
+                "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
+            )
         if self.dropped and not answered and truth.drops > self.checkpoint.heard_drops:
             truth.excuse_sleepers()
             if self.checkpoint.done_skew > 5 * MINUTE:
                 raise Limit(CLOCK_HID_DROP)
-            raise Violation("losses are reported", f"{self.name} goes on with {self.at} in another table")
+            raise Violation(
+                "losses are reported", f"{self.name} goes on with {self.at} in another table"
+            )
         for user, report in result.items():
             if self.has_rows:
                 truth.acknowledge((stream_of(user), self.at), self.ready())
@@ -298,7 +333,9 @@ class Stream(Actor):
             self.tried.clear()
             if answered:
                 self.answers, self.writers = {}, {}  # the next run has no answer any more
-        if truth.drops > self.ready().drops:  # Spark notes it after the new table was made: nobody can know
+        if (
+            truth.drops > self.ready().drops
+        ):  # Spark notes it after the new table was made: nobody can know
             self.checkpoint.known_drops = truth.drops
         self.checkpoint.done(self.at, self.ready().clock.now_millis())
         self.checkpoint.done_skew = self.ready().clock.skew
@@ -307,14 +344,18 @@ class Stream(Actor):
     def failed(self, error: PaimonStreamError) -> None:
         self.writers, self.last = {}, {}
         truth = self.world.truth
-        if self.command is not None:  # then the batch is lost, and the operator lets the stream continue
+        if (
+            self.command is not None
+        ):  # then the batch is lost, and the operator lets the stream continue
             self.command = None if isinstance(error, REFUSED) else self.command
             return
         user = str(error.context.get("user", self.user))
         said, cure = self.diagnosis, None
         if said is not None and said.verdict == type(error).__name__:
             cure = said.cure
-        if self.began_with != self.checkpoint.restored and isinstance(error, (*RESETS, HistoryUnknown)):
+        if self.began_with != self.checkpoint.restored and isinstance(
+            error, (*RESETS, HistoryUnknown)
+        ):
             return  # this run began with a checkpoint that the operator has replaced since
         reset = isinstance(error, RESETS)
         if reset and not asks_for_checkpoint(error):
@@ -333,10 +374,15 @@ class Stream(Actor):
                 truth.excuse_sleepers()
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             self.repair = asks_for_repair(error)
-            lost = stream_of(user), int(error.context.get("lost_batch", error.context.get("batch", -1)))
+            lost = (
+                stream_of(user),
+                int(error.context.get("lost_batch", error.context.get("batch", -1))),
+            )
             forgotten = truth.taken.get(lost) == "rollback" and self.world.forgetful
             if (truth.taken.get(lost) == "replaced" or forgotten) and user not in self.tried:
-                self.command = command_of(error)  # it was no rollback, and he knows, or has forgotten it
+                self.command = command_of(
+                    error
+                )  # it was no rollback, and he knows, or has forgotten it
                 self.tried.add(user)
                 self.rolled_back = forgotten and bool(rolled_back(self.world.disk))
             if self.command is None:
@@ -358,7 +404,9 @@ class Stream(Actor):
             if not (others or self.user in self.world.landed):
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             if isinstance(error, CheckpointRewound) and self.checkpoint.name == "copy":
-                self.retired = True  # no other copy is left to try, so he ends the second of the two queries
+                self.retired = (
+                    True  # no other copy is left to try, so he ends the second of the two queries
+                )
         elif isinstance(error, CheckpointReset):
             raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
 
@@ -367,7 +415,9 @@ class Stream(Actor):
         brought_back = self.rolled_back and not report.found
         self.rolled_back = False
         if brought_back:
-            raise Violation("what a rollback took stays away", f"{self.name}: {report} is there again")
+            raise Violation(
+                "what a rollback took stays away", f"{self.name}: {report} is there again"
+            )
 
     def answer(self, user: str, option: str | None) -> None:
         """Gives that option to a sink from the next start on."""

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pyarrow.compute as pc
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CommitLost, DeletedFiles, HistoryUnknown, PaimonStreamError, TableRolledBack
+from paimon_stream.errors import (
+    CommitLost,
+    DeletedFiles,
+    HistoryUnknown,
+    PaimonStreamError,
+    TableRolledBack,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
@@ -35,13 +41,19 @@ class Writer(Actor):
     def commit_of(self, table: Table, user: str) -> TableCommit:
         """What commits under this user, in the present process."""
         process = self.ready()
-        return TableCommit(replace(table, storage=process.storage), user, runtime=process.runtime, observer=self)
+        return TableCommit(
+            replace(table, storage=process.storage), user, runtime=process.runtime, observer=self
+        )
 
-    def numbered(self, writer: TableCommit, table: Table, user: str, batch: int | None) -> CommitMessage:
+    def numbered(
+        self, writer: TableCommit, table: Table, user: str, batch: int | None
+    ) -> CommitMessage:
         """A new file with the next sequence numbers."""
         numbering = writer.numbers()
         dt = self.world.choices.pick(("x", "y"))
-        return self.message(table, user, batch, dt=dt, first=0 if numbering is None else numbering.first)
+        return self.message(
+            table, user, batch, dt=dt, first=0 if numbering is None else numbering.first
+        )
 
 
 class BatchWriter(Writer):
@@ -61,7 +73,9 @@ class BatchWriter(Writer):
         first = 0 if numbering is None else numbering.first
         dt = self.world.choices.pick(("x", "y"))
         index = None if numbering is None else numbering.index
-        return writer.append(self.messages(table, "batch", None, dt=dt, first=first, index=index), numbering)
+        return writer.append(
+            self.messages(table, "batch", None, dt=dt, first=first, index=index), numbering
+        )
 
 
 class HastyKeeper(BatchWriter):
@@ -85,7 +99,9 @@ class HastyKeeper(BatchWriter):
         super().work()
         process = self.ready()
         return expire_snapshots(
-            replace(self.table(), storage=process.plain if self.world.locks is None else process.storage),
+            replace(
+                self.table(), storage=process.plain if self.world.locks is None else process.storage
+            ),
             retain_max=1,
             retain_min=1,
             protect_streams=False,
@@ -133,7 +149,9 @@ class Committer(Writer):
 
     def again(self) -> object:
         assert self.waiting is not None
-        return self.commit_of(self.table(), self.user).filter_and_commit({self.number: self.waiting})
+        return self.commit_of(self.table(), self.user).filter_and_commit(
+            {self.number: self.waiting}
+        )
 
     def abort_committed(self) -> object:
         assert self.committed is not None
@@ -175,7 +193,9 @@ class Overwriter(Writer):
     def replacement(self, table: Table, dt: str) -> tuple[CommitMessage, ...]:
         """The new files. Keys that go do not keep their buckets, so no index is read."""
         numbering = self.commit_of(table, "overwriter").numbers() if self.world.dynamic else None
-        return self.messages(table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first)
+        return self.messages(
+            table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first
+        )
 
 
 class PartitionExpirer(Writer):
@@ -189,7 +209,10 @@ class PartitionExpirer(Writer):
             return None
         process, self.age = self.ready(), self.world.choices.pick((60_000, 10_000, 240_000))
         self.doing = f"expiry of partitions older than {self.age // 1000} seconds"
-        options = {"partition.expiration-time": f"{self.age} ms", "partition.expiration-strategy": "update-time"}
+        options = {
+            "partition.expiration-time": f"{self.age} ms",
+            "partition.expiration-strategy": "update-time",
+        }
 
         def work() -> object:
             table = self.table()
@@ -227,7 +250,9 @@ class Deleter(Writer):
             return
         for name in self.planned & state.live.keys():
             if self.position not in marked(self.world, state, state.live[name]):
-                raise Violation(RULE, f"{self.name}: snapshot {state.id} has row {self.position} of {name}")
+                raise Violation(
+                    RULE, f"{self.name}: snapshot {state.id} has row {self.position} of {name}"
+                )
 
 
 class SecondDeleter(Deleter):
@@ -250,4 +275,6 @@ class SchemaChanger(Actor):
     def with_column(self, schema: TableSchema) -> TableSchema:
         new = schema.highest_field_id + 1
         column = DataField(id=new, name=f"c{new}", type=parse_type("INT"))
-        return replace(schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=new)
+        return replace(
+            schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=new
+        )

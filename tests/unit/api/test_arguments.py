@@ -87,7 +87,9 @@ def cases(kind: type, calls: Mapping[str, Mapping[str, Any]]) -> list[tuple[str,
     return [
         (name, argument)
         for name in calls
-        for argument in inspect.signature(getattr(kind, "to_arrow" if name in LIKE_TO_ARROW else name)).parameters
+        for argument in inspect.signature(
+            getattr(kind, "to_arrow" if name in LIKE_TO_ARROW else name)
+        ).parameters
         if argument not in ("self", "described")
     ]
 
@@ -104,7 +106,9 @@ def table() -> Iterator[PaimonTable]:
     MemoryStorage("arguments").clear()
 
 
-def refused(call: Callable[..., Any], given: Mapping[str, Any], argument: str, value: object) -> str:
+def refused(
+    call: Callable[..., Any], given: Mapping[str, Any], argument: str, value: object
+) -> str:
     with pytest.raises((InvalidOption, IncompatibleSchema)) as caught:
         call(**{**given, argument: value})
     message = str(caught.value)
@@ -119,7 +123,9 @@ def test_every_public_call_with_arguments_is_covered() -> None:
 
 
 @pytest.mark.parametrize(("name", "argument"), cases(PaimonTable, OF_TABLE))
-def test_a_call_of_a_table_refuses_a_value_of_another_type(table: PaimonTable, name: str, argument: str) -> None:
+def test_a_call_of_a_table_refuses_a_value_of_another_type(
+    table: PaimonTable, name: str, argument: str
+) -> None:
     if name in LIKE_TO_ARROW:
         pytest.importorskip(name.removeprefix("to_"))
     for value in (object(), 1.5):
@@ -127,9 +133,13 @@ def test_a_call_of_a_table_refuses_a_value_of_another_type(table: PaimonTable, n
 
 
 @pytest.mark.parametrize(("name", "argument"), cases(TableCommit, OF_COMMIT))
-def test_a_call_of_a_commit_refuses_a_value_of_another_type(table: PaimonTable, name: str, argument: str) -> None:
+def test_a_call_of_a_commit_refuses_a_value_of_another_type(
+    table: PaimonTable, name: str, argument: str
+) -> None:
     for value in (object(), 1.5):
-        assert LOCATION in refused(getattr(table.new_commit("me"), name), OF_COMMIT[name], argument, value)
+        assert LOCATION in refused(
+            getattr(table.new_commit("me"), name), OF_COMMIT[name], argument, value
+        )
 
 
 @pytest.mark.parametrize("argument", list(inspect.signature(PaimonTable.create).parameters))
@@ -189,7 +199,9 @@ def test_a_call_of_a_catalog_refuses_a_value_of_another_type(name: str, argument
         ("to_arrow", {"columns": "id"}),
     ],
 )
-def test_a_value_that_python_would_accept_is_refused(table: PaimonTable, call: str, given: dict[str, Any]) -> None:
+def test_a_value_that_python_would_accept_is_refused(
+    table: PaimonTable, call: str, given: dict[str, Any]
+) -> None:
     with pytest.raises((InvalidOption, IncompatibleSchema), match=list(given)[-1]):
         getattr(table, call)(**given)
 
@@ -200,10 +212,15 @@ def test_a_value_that_python_would_accept_is_refused(table: PaimonTable, call: s
         ([b"bytes"], r"messages\[0\] is b'bytes'.*Give a list of CommitMessage as messages"),
         ("text", "messages is 'text'"),
         ({"a": 1}, "messages is of type dict"),
-        (CommitMessage(partition=b"", bucket=0, total_buckets=1), "messages is of type CommitMessage"),
+        (
+            CommitMessage(partition=b"", bucket=0, total_buckets=1),
+            "messages is of type CommitMessage",
+        ),
     ],
 )
-def test_what_is_no_list_of_messages_is_refused(table: PaimonTable, messages: Any, shown: str) -> None:
+def test_what_is_no_list_of_messages_is_refused(
+    table: PaimonTable, messages: Any, shown: str
+) -> None:
     with pytest.raises(InvalidOption, match=shown):
         table.new_commit("me").commit(1, messages)
 
@@ -232,7 +249,9 @@ def test_secrets_among_storage_options_are_not_shown() -> None:
 
 
 def test_numbers_and_flags_of_numpy_are_stored_as_plain_ones() -> None:
-    made = PaimonTable.create("memory://arguments-4/t", PAIRS, comment=None, if_not_exists=np.bool_(True))
+    made = PaimonTable.create(
+        "memory://arguments-4/t", PAIRS, comment=None, if_not_exists=np.bool_(True)
+    )
     commit = made.new_commit("me")
     given: Any = np.int64
     assert commit.filter_and_commit({given(4): []}, given(9)) == 0
@@ -247,14 +266,18 @@ def test_numbers_and_flags_of_numpy_are_stored_as_plain_ones() -> None:
     assert sum(len(one) for one in made.to_batches(given(2), batch_rows=given(1))) == 1
     assert made.verify(sample=given(1)).checked
     assert made.remove_orphan_files(dry_run=np.bool_(True), max_paths=given(5)).dry_run is True
-    expired = made.expire_snapshots(given(2), given(1), max_deletes=given(1), dry_run=np.bool_(True))
+    expired = made.expire_snapshots(
+        given(2), given(1), max_deletes=given(1), dry_run=np.bool_(True)
+    )
     assert expired.dry_run is True
     assert type(made.rollback_to(given(1), dry_run=np.bool_(False)).snapshot) is int
     MemoryStorage("arguments-4").clear()
 
 
 def test_the_instant_of_an_expiry_may_be_a_number_of_numpy() -> None:
-    made = PaimonTable.create("memory://arguments-5/t", PAIRS, options={"snapshot.num-retained.min": "1"})
+    made = PaimonTable.create(
+        "memory://arguments-5/t", PAIRS, options={"snapshot.num-retained.min": "1"}
+    )
     for _ in range(3):
         made.append(ROWS)
     second = made.snapshots()[1].time_millis

@@ -32,14 +32,18 @@ NUMBERS = count()
 
 
 def made(
-    columns: Any = (("id", "BIGINT"), ("dt", "STRING")), keys: tuple[str, ...] = ("dt",), **options: str
+    columns: Any = (("id", "BIGINT"), ("dt", "STRING")),
+    keys: tuple[str, ...] = ("dt",),
+    **options: str,
 ) -> PaimonTable:
     location = f"memory://batch-writes-{next(NUMBERS)}/shop.db/orders"
     return PaimonTable.create(location, schema=list(columns), partition_keys=keys, options=options)
 
 
 def rows(*pairs: tuple[int, str | None]) -> pa.Table:
-    return pa.table({"id": pa.array([p[0] for p in pairs], pa.int64()), "dt": [p[1] for p in pairs]})
+    return pa.table(
+        {"id": pa.array([p[0] for p in pairs], pa.int64()), "dt": [p[1] for p in pairs]}
+    )
 
 
 def ids(table: PaimonTable, **where: Any) -> list[int]:
@@ -49,7 +53,9 @@ def ids(table: PaimonTable, **where: Any) -> list[int]:
 def data_files(table: PaimonTable) -> int:
     def below(folder: str) -> int:
         files = sum(stat.name.startswith("data-") for stat in table._storage.list_files(folder))
-        return files + sum(below(f"{folder}/{name}") for name in table._storage.list_folders(folder))
+        return files + sum(
+            below(f"{folder}/{name}") for name in table._storage.list_folders(folder)
+        )
 
     return sum(below(name) for name in table._storage.list_folders("") if name.startswith("dt="))
 
@@ -66,7 +72,10 @@ def test_a_snapshot_of_a_batch_write_has_its_summary() -> None:
 def test_errors_of_overwrites_and_dropped_partitions_name_the_table() -> None:
     table = made((("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT")), keys=("dt", "hr"))
     refused: list[Callable[[], object]] = [
-        *(lambda bad=bad: table.drop_partitions(bad) for bad in ([], "dt=a", ["dt"], [{"id": 1}], [{"hr": "x"}])),
+        *(
+            lambda bad=bad: table.drop_partitions(bad)
+            for bad in ([], "dt=a", ["dt"], [{"id": 1}], [{"hr": "x"}])
+        ),
         *(lambda bad=bad: table.overwrite(rows(), bad) for bad in ({"id": 1}, {"hr": "x"}, "dt=a")),
         lambda: table.overwrite(rows(), {"hr": 1}, dynamic=True),
     ]
@@ -96,7 +105,11 @@ def test_rows_of_a_table_a_batch_or_a_reader_are_appended_as_one_batch_commit() 
     some = rows((1, "a"), (2, "b"))
     for given in (some, some.to_batches()[0], some.to_reader()):
         report = table.append(given)
-        assert (report.outcome, report.rows, report.identifier) == ("committed", 2, BATCH_IDENTIFIER)
+        assert (report.outcome, report.rows, report.identifier) == (
+            "committed",
+            2,
+            BATCH_IDENTIFIER,
+        )
     assert ids(table) == [1, 1, 1, 2, 2, 2]
     assert len({one.commit_user for one in table.snapshots()}) == 3
     assert {one.commit_kind for one in table.snapshots()} == {CommitKind.APPEND}
@@ -117,7 +130,10 @@ def test_without_rows_there_is_no_snapshot() -> None:
         ({"id": pa.int64()}, "'v'"),
         ({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}, "'w'"),
         ({"id": pa.int64(), "v": pa.int64()}, "'v' .* is STRING, but the rows have int64"),
-        ({"id": pa.int64(), "v": pa.list_(pa.string())}, "'v' .* is STRING, but the rows have list"),
+        (
+            {"id": pa.int64(), "v": pa.list_(pa.string())},
+            "'v' .* is STRING, but the rows have list",
+        ),
     ],
     ids=repr,
 )
@@ -169,7 +185,10 @@ def test_a_dynamic_overwrite_replaces_the_partitions_that_get_rows() -> None:
     assert ids(table) == [1, 3, 4]
     newest = table.latest_snapshot()
     assert newest is not None
-    assert (newest.commit_kind, newest.commit_identifier) == (CommitKind.OVERWRITE, BATCH_IDENTIFIER)
+    assert (newest.commit_kind, newest.commit_identifier) == (
+        CommitKind.OVERWRITE,
+        BATCH_IDENTIFIER,
+    )
     assert (newest.delta_record_count, newest.total_record_count) == (0, 3)
     assert ids(table, snapshot_id=1) == [1, 2, 3]  # old files stay readable
 
@@ -224,7 +243,15 @@ def test_fixed_values_have_the_columns_type(type_: str, text: str, value: Any) -
 
 def test_a_partial_spec_replaces_all_that_it_fits() -> None:
     table = made([("id", "BIGINT"), ("dt", "STRING"), ("h", "INT")], ("dt", "h"))
-    table.append(pa.table({"id": [1, 2, 3, 4], "dt": ["a", "a", "b", "b"], "h": pa.array([1, 2, 1, 2], pa.int32())}))
+    table.append(
+        pa.table(
+            {
+                "id": [1, 2, 3, 4],
+                "dt": ["a", "a", "b", "b"],
+                "h": pa.array([1, 2, 1, 2], pa.int32()),
+            }
+        )
+    )
     table.overwrite(pa.table({"id": [5], "h": pa.array([9], pa.int32())}), {"dt": "a"})
     assert ids(table) == [3, 4, 5]
     table.drop_partitions([{"h": 1}, {"dt": "a", "h": 9}])
@@ -296,7 +323,9 @@ def buckets(table: PaimonTable, dt: str) -> set[int]:
 
 
 @pytest.mark.parametrize("what", ["append", "overwrite"])
-def test_rows_never_go_into_a_table_that_was_made_anew_while_they_were_written(tmp_path: Path, what: str) -> None:
+def test_rows_never_go_into_a_table_that_was_made_anew_while_they_were_written(
+    tmp_path: Path, what: str
+) -> None:
     location = str(tmp_path / "t")
     PaimonTable.create(location, schema=[("id", "BIGINT")])
 

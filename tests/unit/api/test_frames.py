@@ -20,7 +20,9 @@ ROWS = pa.table(
     {
         "id": [1, None, 2**60 + 1],
         "name": ["a", "<b>", None],
-        "at": pa.array([dt.datetime(2024, 1, 1), None, dt.datetime(1969, 12, 31, 23, 59)], pa.timestamp("us")),
+        "at": pa.array(
+            [dt.datetime(2024, 1, 1), None, dt.datetime(1969, 12, 31, 23, 59)], pa.timestamp("us")
+        ),
         "tags": pa.array([[1, None], [], None], pa.list_(pa.int32())),
     }
 )
@@ -36,7 +38,9 @@ def test_pandas_gets_the_chosen_rows_and_is_appended() -> None:
     table.append(ROWS.slice(0, 2))
     frame = table.to_pandas(columns=["name"], filter=pc.field("id") == 1)
     assert frame.to_dict("list") == {"name": ["a"]}
-    small = pandas.DataFrame({"id": [1.0, float("nan")], "name": ["x", None], "tags": [[1, 2], None]}, index=[7, 8])
+    small = pandas.DataFrame(
+        {"id": [1.0, float("nan")], "name": ["x", None], "tags": [[1, 2], None]}, index=[7, 8]
+    )
     small["at"] = pandas.to_datetime(["2024-01-01", None])
     table.append(small)
     assert table.to_arrow(snapshot_id=2).slice(2).to_pylist() == [
@@ -48,7 +52,9 @@ def test_pandas_gets_the_chosen_rows_and_is_appended() -> None:
     with pytest.raises(InvalidData, match="column 'id' cannot be converted"):
         table.append(pandas.DataFrame({"id": [1.5], "name": ["x"], "tags": [None], "at": [None]}))
     with pytest.raises(IncompatibleSchema, match="nope"):
-        table.append(pandas.DataFrame({"id": [1], "name": ["x"], "tags": [None], "at": [None], "nope": [1]}))
+        table.append(
+            pandas.DataFrame({"id": [1], "name": ["x"], "tags": [None], "at": [None], "nope": [1]})
+        )
     assert len(table.snapshots()) == 3
 
 
@@ -98,16 +104,25 @@ def test_the_history_is_newest_first_and_says_who_did_what() -> None:
     newest, *_, oldest = table.history()
     snapshots = table.snapshots()
     assert [one.id for one in table.history()] == [one.id for one in reversed(snapshots)]
-    assert (newest.rows_added, newest.rows, newest.kind, newest.identifier) == (1, 4, "APPEND", None)
+    assert (newest.rows_added, newest.rows, newest.kind, newest.identifier) == (
+        1,
+        4,
+        "APPEND",
+        None,
+    )
     assert (oldest.rows_added, oldest.batch.rows, oldest.marks.query_id) == (3, 3, None)
     moment = dt.datetime.fromisoformat(oldest.time.replace("Z", "+00:00"))
     assert round(moment.timestamp() * 1000) == snapshots[0].time_millis
-    assert repr(table.history()).startswith(f"History({len(snapshots)} snapshots, the newest {newest.id} of 2")
+    assert repr(table.history()).startswith(
+        f"History({len(snapshots)} snapshots, the newest {newest.id} of 2"
+    )
 
 
 def test_what_a_notebook_shows_is_escaped_and_one_line_elsewhere() -> None:
     columns = [("<id>", "BIGINT NOT NULL"), ("p", "STRING")]
-    table = PaimonTable.create("memory://frames/db.db/html", columns, partition_keys=["p"], if_not_exists=True)
+    table = PaimonTable.create(
+        "memory://frames/db.db/html", columns, partition_keys=["p"], if_not_exists=True
+    )
     table.new_commit("<script>").overwrite()
     table.append(pa.table({"<id>": [1], "p": ["x"]}))
     for shown in (table._repr_html_(), table.schema._repr_html_(), table.history()._repr_html_()):

@@ -34,7 +34,11 @@ def test_the_examples_run() -> None:
 def test_a_created_table_is_loaded_with_all_it_was_given(tmp_path: Path) -> None:
     location = str(tmp_path / "db.db" / "t")
     made = PaimonTable.create(
-        location, schema=PAIRS, partition_keys=["dt"], options={"bucket": 2, "bucket-key": "id"}, comment="orders"
+        location,
+        schema=PAIRS,
+        partition_keys=["dt"],
+        options={"bucket": 2, "bucket-key": "id"},
+        comment="orders",
     )
     loaded = PaimonTable.load(location)
     assert loaded.schema == made.schema
@@ -45,7 +49,9 @@ def test_a_created_table_is_loaded_with_all_it_was_given(tmp_path: Path) -> None
 
 
 def test_a_primary_key_table_can_be_created(tmp_path: Path) -> None:
-    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS, primary_keys=["dt"], options={"bucket": "1"})
+    made = PaimonTable.create(
+        str(tmp_path / "t"), schema=PAIRS, primary_keys=["dt"], options={"bucket": "1"}
+    )
     assert "primary key dt" in repr(made)
     assert not made.schema.field("dt").type.nullable
 
@@ -87,7 +93,9 @@ def test_a_spark_schema_is_taken(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("schema", [{"id": "INT"}, ["id"], 7, [("id", "INT", "x", "y")], "id INT", [], [("id", 7)]])
+@pytest.mark.parametrize(
+    "schema", [{"id": "INT"}, ["id"], 7, [("id", "INT", "x", "y")], "id INT", [], [("id", 7)]]
+)
 def test_anything_else_is_no_schema(schema: object, tmp_path: Path) -> None:
     with pytest.raises(IncompatibleSchema, match="pairs such as"):
         PaimonTable.create(str(tmp_path / "t"), schema=schema)  # type: ignore[arg-type]
@@ -129,7 +137,12 @@ def test_loading_a_broken_table_names_the_file(tmp_path: Path) -> None:
 
 def test_a_new_table_holds_nothing(tmp_path: Path) -> None:
     made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
-    assert (made.snapshots(), made.latest_snapshot(), made.files(), made.tags()) == ((), None, (), {})
+    assert (made.snapshots(), made.latest_snapshot(), made.files(), made.tags()) == (
+        (),
+        None,
+        (),
+        {},
+    )
 
 
 def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
@@ -138,12 +151,18 @@ def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         made.files(3)
 
 
-def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp_path: Path) -> None:
+def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(
+    tmp_path: Path,
+) -> None:
     append = PaimonTable.create(str(tmp_path / "a"), schema=PAIRS)
     assert append.new_commit("me").commit(1, ()).snapshot_id is None
-    keyed = PaimonTable.create(str(tmp_path / "k"), schema=PAIRS, primary_keys=["id"], options={"bucket": 1})
+    keyed = PaimonTable.create(
+        str(tmp_path / "k"), schema=PAIRS, primary_keys=["id"], options={"bucket": 1}
+    )
     assert keyed.new_commit("me").commit(1, ()).snapshot_id is None
-    tracked = PaimonTable.create(str(tmp_path / "n"), schema=PAIRS, options={"row-tracking.enabled": "true"})
+    tracked = PaimonTable.create(
+        str(tmp_path / "n"), schema=PAIRS, options={"row-tracking.enabled": "true"}
+    )
     assert tracked.new_commit("me").commit(1, ()).snapshot_id is None
     evolved = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
     partial = PaimonTable.create(str(tmp_path / "e"), schema=PAIRS, options=evolved)
@@ -154,15 +173,27 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ({"options": {"bucket": "three"}}, InvalidOption, "Option 'bucket' is 'three': not a whole number"),
+        (
+            {"options": {"bucket": "three"}},
+            InvalidOption,
+            "Option 'bucket' is 'three': not a whole number",
+        ),
         ({"options": {"merge-schema": "add"}}, InvalidOption, "Give it to PaimonSink: options="),
         ({"schema": [("a", "WHAT")]}, IncompatibleSchema, "Not a data type: 'WHAT'"),
         ({"schema": "id BIGINT"}, IncompatibleSchema, "A schema is"),
-        ({"primary_keys": ["nope"]}, IncompatibleSchema, "primary key names 'nope', which is not a column"),
+        (
+            {"primary_keys": ["nope"]},
+            IncompatibleSchema,
+            "primary key names 'nope', which is not a column",
+        ),
         ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
         ({"primary_keys": None}, IncompatibleSchema, "primary_keys is None. Give a list of names"),
         ({"options": ["bucket"]}, InvalidOption, r"options is of type list\..*Give a dict"),
-        ({"schema": pa.schema([("a", pa.duration("s"))])}, UnsupportedFeature, r"Column 'a': Arrow type duration"),
+        (
+            {"schema": pa.schema([("a", pa.duration("s"))])},
+            UnsupportedFeature,
+            r"Column 'a': Arrow type duration",
+        ),
     ],
 )
 def test_errors_of_a_creation_name_the_table(
@@ -175,16 +206,24 @@ def test_errors_of_a_creation_name_the_table(
     assert raised.value.context["table"] == location
 
 
-def test_a_primary_key_of_all_partitions_is_warned_of_when_created_and_refused_when_written(tmp_path: Path) -> None:
+def test_a_primary_key_of_all_partitions_is_warned_of_when_created_and_refused_when_written(
+    tmp_path: Path,
+) -> None:
     location = str(tmp_path / "t")
-    with pytest.warns(UserWarning, match=r"was created, but .* cannot write it.*or without partitions") as caught:
-        made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"])
+    with pytest.warns(
+        UserWarning, match=r"was created, but .* cannot write it.*or without partitions"
+    ) as caught:
+        made = PaimonTable.create(
+            location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"]
+        )
     assert len(caught) == 1 and caught[0].filename == __file__
     with pytest.raises(UnsupportedFeature, match="or without partitions"):
         made.append(pa.table({"id": [1], "dt": ["a"]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"], if_not_exists=True)
+        PaimonTable.create(
+            location, schema=PAIRS, primary_keys=["id"], partition_keys=["dt"], if_not_exists=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -192,10 +231,19 @@ def test_a_primary_key_of_all_partitions_is_warned_of_when_created_and_refused_w
     [
         ({"options": {"file.compression": "winrar"}}, "'winrar' is not a compression"),
         ({"schema": [("id", "INT"), ("b", "BYTES")], "partition_keys": ["b"]}, "Partition key 'b'"),
-        ({"primary_keys": ["id"], "options": {"bucket": 1, "merge-engine": "aggregation",
-          "fields.dt.aggregate-function": "average"}}, "aggregate function 'average'"),
+        (
+            {
+                "primary_keys": ["id"],
+                "options": {
+                    "bucket": 1,
+                    "merge-engine": "aggregation",
+                    "fields.dt.aggregate-function": "average",
+                },
+            },
+            "aggregate function 'average'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_this_release_cannot_write_is_said_when_it_is_created(
     tmp_path: Path, given: dict[str, Any], text: str
 ) -> None:
@@ -222,14 +270,18 @@ def test_an_unknown_option_is_warned_of_at_the_users_own_line(tmp_path: Path) ->
         (lambda t: t.to_arrow("1"), InvalidOption, "snapshot_id is '1'.*whole number"),
         (lambda t: t.to_arrow(1, tag="x"), InvalidOption, "snapshot_id and tag are both given"),
         (lambda t: t.to_arrow(partition=["dt"]), IncompatibleSchema, r"A partition is \['dt'\]"),
-        (lambda t: t.to_arrow(partition={"zz": 1}), IncompatibleSchema, "'zz' is not a partition column"),
+        (
+            lambda t: t.to_arrow(partition={"zz": 1}),
+            IncompatibleSchema,
+            "'zz' is not a partition column",
+        ),
         (lambda t: t.to_arrow(partition="zz"), IncompatibleSchema, "'zz' "),
         (lambda t: t.files("x"), InvalidOption, "snapshot_id is 'x'.*whole number"),
         (lambda t: t.to_batches(batch_rows=0), InvalidOption, "batch_rows is 0"),
         (lambda t: t.to_batches(batch_rows="x"), InvalidOption, "batch_rows is 'x'"),
         (lambda t: t.verify(sample=1.5), InvalidOption, "sample is 1.5"),
     ],
-)  # fmt: skip
+)
 def test_arguments_of_wrong_types_are_refused_with_the_table_and_their_name(
     tmp_path: Path, call: Any, kind: type[PaimonStreamError], text: str
 ) -> None:
@@ -243,14 +295,18 @@ def test_a_folder_that_was_a_table_is_not_offered_for_a_new_one(tmp_path: Path) 
     made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
     made.append(pa.table({"id": [1], "dt": ["a"]}))
     (tmp_path / "t" / "schema" / "schema-0").unlink()
-    with pytest.raises(NotFound, match=r"it holds snapshots, so it was a table.*do not create a table here"):
+    with pytest.raises(
+        NotFound, match=r"it holds snapshots, so it was a table.*do not create a table here"
+    ):
         PaimonTable.load(str(tmp_path / "t"))
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for location in (tmp_path / "file", tmp_path / "file" / "db.db" / "t"):
-        with pytest.raises(AlreadyExists, match=f"{tmp_path}/file is a file, where a folder is needed") as raised:
+        with pytest.raises(
+            AlreadyExists, match=f"{tmp_path}/file is a file, where a folder is needed"
+        ) as raised:
             PaimonTable.create(str(location), schema=PAIRS)
         assert raised.value.__suppress_context__
 

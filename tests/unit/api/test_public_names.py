@@ -47,7 +47,9 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
 def test_nothing_else_leaks_from_the_package() -> None:
     names = {*vars(paimon_stream), *dir(paimon_stream)}
     public = {
-        name for name in names if not name.startswith("_") and not isinstance(vars(paimon_stream).get(name), ModuleType)
+        name
+        for name in names
+        if not name.startswith("_") and not isinstance(vars(paimon_stream).get(name), ModuleType)
     }
     assert public == set(paimon_stream.__all__) - {"errors", "__version__"}
 
@@ -79,7 +81,9 @@ def test_no_module_uses_a_name_that_another_module_keeps_to_itself() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 private = [one.name for one in node.names if re.match("_[^_]", one.name)]
-                found += [f"{path.relative_to(HOME)} imports {one} of {node.module}" for one in private]
+                found += [
+                    f"{path.relative_to(HOME)} imports {one} of {node.module}" for one in private
+                ]
     assert found == []
 
 
@@ -93,9 +97,13 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert paimon_stream.__version__ == metadata.version("paimon-stream")
 
 
-@pytest.mark.parametrize("module", ["paimon_stream", "paimon_stream.write.task", "paimon_stream.api.table"])
+@pytest.mark.parametrize(
+    "module", ["paimon_stream", "paimon_stream.write.task", "paimon_stream.api.table"]
+)
 def test_importing_does_not_import_pyspark(module: str) -> None:
-    done = run(f"import sys, {module}; sys.exit('pyspark' in sys.modules or 'pandas' in sys.modules)")
+    done = run(
+        f"import sys, {module}; sys.exit('pyspark' in sys.modules or 'pandas' in sys.modules)"
+    )
     assert done.returncode == 0, done.stderr
 
 

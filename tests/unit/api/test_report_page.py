@@ -25,9 +25,16 @@ from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.compact import test_in_stream as in_stream
 
 TITLES = [
-    "Commits by phase", "Batches", "Attempts and conflicts", "Writers", "Manifests", "Sizes of files",
-    "Files of level 0", "Read amplification", "Findings of verify",
-]  # fmt: skip
+    "Commits by phase",
+    "Batches",
+    "Attempts and conflicts",
+    "Writers",
+    "Manifests",
+    "Sizes of files",
+    "Files of level 0",
+    "Read amplification",
+    "Findings of verify",
+]
 
 
 def by_title(sections: list[Section]) -> dict[str, Section]:
@@ -38,7 +45,12 @@ def keyed(where: str = "memory://reported/orders", partitions: int = 3) -> Paimo
     columns = [("id", "BIGINT NOT NULL"), ("dt", "STRING NOT NULL")]
     options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2"}
     table = PaimonTable.create(
-        where, columns, partition_keys=["dt"], primary_keys=["dt", "id"], options=options, if_not_exists=True
+        where,
+        columns,
+        partition_keys=["dt"],
+        primary_keys=["dt", "id"],
+        options=options,
+        if_not_exists=True,
     )
     days = [f"2026-{one:04}" for one in range(partitions)]
     for _ in range(2):
@@ -81,11 +93,16 @@ def test_lost_attempts_restarts_and_files_of_a_killed_run_are_shown_at_their_bat
     assert list(found.header) == ["batch", "time", "attempts", "conflicts", "restarts", "reused"]
     assert own == [[3, 1, 0, 1, 1], [1, 2, 0, 1, 0]]
     assert "Other writers were faster at 1 attempt, and 0 compactions" in found.about
-    assert "The query began anew 2 times, and 1 times it had files of a run that was killed." in found.about
+    assert (
+        "The query began anew 2 times, and 1 times it had files of a run that was killed."
+        in found.about
+    )
     assert [one["name"] for one in found.traces] == ["attempts", "restarts", "reused"]
 
 
-def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(tmp_path: Path) -> None:
+def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(
+    tmp_path: Path,
+) -> None:
     table, pool = in_stream.keyed(tmp_path), Held()
     stream = CompactedStream(table, pool=pool)
     in_stream.run(stream, 5)
@@ -97,7 +114,11 @@ def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(tmp
     assert (newest.previous["batch"], newest.previous["conflicts"]) == (5, 1)
     found = by_title(sections_of(table._table))
     rows = found["Attempts and conflicts"].rows
-    assert [(row[0], row[3]) for row in rows] == [(6, None), (5, 1), *((one, 0) for one in range(4, -1, -1))]
+    assert [(row[0], row[3]) for row in rows] == [
+        (6, None),
+        (5, 1),
+        *((one, 0) for one in range(4, -1, -1)),
+    ]
     assert "and 1 compaction lost to them." in found["Attempts and conflicts"].about
     assert "conflicts" not in [one["name"] for one in found["Commits by phase"].traces]
     seen = StreamWatch(table._table.storage).look(0)
@@ -109,7 +130,9 @@ def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(tmp
 
 def test_a_table_with_keys_shows_levels_and_what_a_compaction_would_gain() -> None:
     found = by_title(sections_of(keyed()._table))
-    assert sorted(found["Files of level 0"].rows) == [(f"dt=2026-{one:04}", 0, 2) for one in range(3)]
+    assert sorted(found["Files of level 0"].rows) == [
+        (f"dt=2026-{one:04}", 0, 2) for one in range(3)
+    ]
     assert {row[-2:] for row in found["Read amplification"].rows} == {(2, 1)}
     assert "2.0. Run: paimon-stream compact" in found["Read amplification"].about
     assert found["Findings of verify"].about.startswith("Nothing is wrong. Looked at: ")
@@ -124,7 +147,11 @@ def test_a_damaged_table_says_what_is_damaged_and_shows_the_rest(damaged: str) -
     stream = Stream(Bench())
     stream.batches(4)
     storage = stream.bench.storage
-    path = damaged if "/" in damaged else next(one.path for one in storage.list_files("manifest", "manifest-list"))
+    path = (
+        damaged
+        if "/" in damaged
+        else next(one.path for one in storage.list_files("manifest", "manifest-list"))
+    )
     storage.delete(path)
     storage.put_if_absent(path, b"{")
     sections = sections_of(load_table(storage))
@@ -150,16 +177,24 @@ def test_names_are_escaped_and_nothing_is_loaded_from_elsewhere() -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>alert(1)</script>"
     section = Section(
-        title=evil, about=evil, header=(evil,), rows=[(evil,)], traces=[{"type": "bar", "x": [evil], "y": [1]}]
+        title=evil,
+        about=evil,
+        header=(evil,),
+        rows=[(evil,)],
+        traces=[{"type": "bar", "x": [evil], "y": [1]}],
     )
     text = ReportPage(evil, {evil: [section]}, section).html()
     assert "<script>alert" not in text
-    assert json.loads(re.findall(r'<script type="application/json">(.*?)</script>', text)[0])["data"][0]["x"] == [evil]
+    assert json.loads(re.findall(r'<script type="application/json">(.*?)</script>', text)[0])[
+        "data"
+    ][0]["x"] == [evil]
     assert not re.search(r"<(script|link|img|iframe)[^>]*(src|href)=", text)
     assert "default-src 'none'" in text
 
 
-def test_wrong_arguments_and_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arguments_and_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("plotly")
     table = keyed("memory://reported/wrong")
     with pytest.raises(InvalidOption, match="snapshots"):
@@ -175,16 +210,26 @@ def test_wrong_arguments_and_files_are_named(tmp_path: Path, monkeypatch: pytest
 
 # -- in a browser -------------------------------------------------------------------------------
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 
 def opened(page: Path, *more: str) -> tuple[str, str]:
     """The page as a browser shows it, and what its console says."""
     command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-        "--enable-logging=stderr", f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=10000", *more,
-        "--dump-dom", page.as_uri(),
-    ]  # fmt: skip
+        str(BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+        f"--user-data-dir={page.parent / 'profile'}",
+        "--virtual-time-budget=10000",
+        *more,
+        "--dump-dom",
+        page.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
@@ -210,7 +255,9 @@ def test_a_browser_draws_every_plot_without_an_error(tmp_path: Path, dark: bool)
     assert (shown.count('data-drawn="yes"'), console) == (0, "")  # drawn when a table is opened
 
 
-@pytest.mark.skipif(BROWSER is None or shutil.which("pdftotext") is None, reason="needs Chromium and poppler-utils")
+@pytest.mark.skipif(
+    BROWSER is None or shutil.which("pdftotext") is None, reason="needs Chromium and poppler-utils"
+)
 def test_every_plot_and_all_numbers_are_on_paper_in_light_colours(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     sections = [
@@ -227,10 +274,14 @@ def test_every_plot_and_all_numbers_are_on_paper_in_light_colours(tmp_path: Path
     page, paper = tmp_path / "page.html", tmp_path / "page.pdf"
     ReportPage("t", {"a": sections[:2], "b": sections[2:]}).save(page)  # both tables are closed
     opened(page, "--force-dark-mode", f"--print-to-pdf={paper}")
-    text = subprocess.run(["pdftotext", str(paper), "-"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["pdftotext", str(paper), "-"], capture_output=True, text=True, check=True
+    ).stdout
     for number in range(4):
         assert text.count(f"plot-{number}") == text.count(f"number-{number}") == 1, text
-    shown = subprocess.run(["pdftoppm", "-r", "20", "-gray", str(paper)], capture_output=True, check=True).stdout
+    shown = subprocess.run(
+        ["pdftoppm", "-r", "20", "-gray", str(paper)], capture_output=True, check=True
+    ).stdout
     grey = sorted(shown[15:])
     assert grey[len(grey) // 4] > 200, "most of the paper is white"
 

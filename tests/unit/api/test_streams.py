@@ -34,18 +34,30 @@ def looking(stream: Stream) -> Callable[[], StreamState]:
 def test_a_stream_that_goes_on_is_well() -> None:
     stream = stream_of(4)
     found = looking(stream)()
-    assert (found.state, found.why, found.user, found.batch, found.snapshot) == ("well", "", "me", 3, 4)
+    assert (found.state, found.why, found.user, found.batch, found.snapshot) == (
+        "well",
+        "",
+        "me",
+        3,
+        4,
+    )
     assert (found.interval, found.running) == (MINUTE, None)
     assert found.story == BatchSummary(files=1, rows=10, bytes=4, partitions=1, buckets=1)
     assert found.rows_per_second == pytest.approx(10 / 60)
     assert found.previous["batch"] == 2
-    phases = {key: one for key, one in found.previous.items() if key not in ("batch", "attempts", "judge", "write")}
+    phases = {
+        key: one
+        for key, one in found.previous.items()
+        if key not in ("batch", "attempts", "judge", "write")
+    }
     assert found.commit_millis == sum(phases.values())
     assert found.last_millis == stream.bench.clock.now_millis() - MINUTE
 
 
 @pytest.mark.parametrize(("every", "silence"), [(1000, 5 * MINUTE), (2 * MINUTE, 10 * MINUTE)])
-def test_a_stream_is_silent_after_five_intervals_and_at_least_five_minutes(every: int, silence: int) -> None:
+def test_a_stream_is_silent_after_five_intervals_and_at_least_five_minutes(
+    every: int, silence: int
+) -> None:
     stream = stream_of(4, every=every)
     look, clock = looking(stream), stream.bench.clock
     clock.advance(silence - every)
@@ -56,7 +68,9 @@ def test_a_stream_is_silent_after_five_intervals_and_at_least_five_minutes(every
     assert look().state == "well"
 
 
-def test_a_batch_that_spark_has_planned_and_not_done_is_running_and_then_stuck(tmp_path: Path) -> None:
+def test_a_batch_that_spark_has_planned_and_not_done_is_running_and_then_stuck(
+    tmp_path: Path,
+) -> None:
     stream = stream_of(3, checkpoint=str(tmp_path))
     look, now = looking(stream), stream.bench.clock.now_millis()
     for folder, last in (("offsets", 3), ("commits", 2)):
@@ -84,7 +98,9 @@ def test_tables_of_others_have_no_stream() -> None:
 def test_the_stream_is_found_below_snapshots_of_others() -> None:
     stream = stream_of(2)
     for number in range(5):
-        request = stream.bench.request(number, [stream.bench.message(f"other-{number}", rows=1)], user="other")
+        request = stream.bench.request(
+            number, [stream.bench.message(f"other-{number}", rows=1)], user="other"
+        )
         stream.bench.committer().commit(request)
     assert (looking(stream)().batch, looking(stream)().snapshot) == (1, 2)
 
@@ -148,7 +164,9 @@ def test_a_stream_below_many_snapshots_of_others_is_silent(others: int, batch: i
     look, bench = looking(stream), stream.bench
     committer = bench.committer()
     for number in range(others):
-        committer.commit(bench.request(number, [bench.message(f"other-{number}", rows=1)], user="other"))
+        committer.commit(
+            bench.request(number, [bench.message(f"other-{number}", rows=1)], user="other")
+        )
     assert (look().state, look().batch) == ("silent" if batch is None else "well", batch)
     bench.clock.advance(10 * MINUTE)
     assert (look().state, look().batch) == ("silent", batch)
@@ -164,7 +182,11 @@ def test_a_look_reads_what_is_new_and_little_else() -> None:
     watch = StreamWatch(storage)
     watch.look(meter.clock.now_millis())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(storage), "read", lambda self, path, *more: (reads.append(path), real(path, *more))[1])
+        patch.setattr(
+            type(storage),
+            "read",
+            lambda self, path, *more: (reads.append(path), real(path, *more))[1],
+        )
         watch.look(meter.clock.now_millis())
         assert len(reads) <= 2
         stream.batch(rows=1)

@@ -68,12 +68,16 @@ def test_a_system_table_is_refused_by_name(given: str) -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [({"metastore": "hive"}, "locations")])
-def test_a_catalog_of_another_kind_says_what_to_use_instead(options: dict[str, str], said: str) -> None:
+def test_a_catalog_of_another_kind_says_what_to_use_instead(
+    options: dict[str, str], said: str
+) -> None:
     with pytest.raises(errors.UnsupportedFeature, match=said):
         catalog({"warehouse": "/w", **options})
 
 
-@pytest.mark.parametrize("options", [{}, {"warehouse": " "}, {"warehouse": "/w", "metastore": "files"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"warehouse": " "}, {"warehouse": "/w", "metastore": "files"}]
+)
 def test_a_catalog_needs_a_warehouse_and_a_known_kind(options: dict[str, str]) -> None:
     with pytest.raises(errors.InvalidOption, match="Set it to"):
         catalog(options)
@@ -145,7 +149,9 @@ def test_a_folder_that_another_engine_made_is_a_database(tmp_path: Path) -> None
 
 
 def test_tables_are_created_loaded_listed_and_dropped(warehouse: str) -> None:
-    made = catalog({"warehouse": warehouse, "table-default.bucket": "2", "table-default.bucket-key": "id"})
+    made = catalog(
+        {"warehouse": warehouse, "table-default.bucket": "2", "table-default.bucket-key": "id"}
+    )
     made.create_database("db")
     table = made.create_table("db.t", COLUMNS, options={"bucket": "3"}, comment="mine")
     assert dict(table.options) == {"bucket": "3", "bucket-key": "id"}
@@ -154,14 +160,21 @@ def test_tables_are_created_loaded_listed_and_dropped(warehouse: str) -> None:
     table.create_branch("b")
     assert made.get_table("db.t").to_arrow().num_rows == 2
     assert made.get_table("db.t$branch_b").location == f"{warehouse}/db.db/t$branch_b"
-    assert made.create_table("db.t", [("id", "INT")], ignore_if_exists=True).schema.field_names == ("id", "name")
+    assert made.create_table("db.t", [("id", "INT")], ignore_if_exists=True).schema.field_names == (
+        "id",
+        "name",
+    )
     with pytest.raises(errors.AlreadyExists):
         made.create_table("db.t", COLUMNS)
     assert made.list_tables("db") == ["t"]
     made.drop_table("db.t")
     made.drop_table("db.t", ignore_if_not_exists=True)
     assert made.list_tables("db") == []
-    storage = LocalStorage(warehouse) if warehouse.startswith("/") else MemoryStorage("catalogs", root="warehouse")
+    storage = (
+        LocalStorage(warehouse)
+        if warehouse.startswith("/")
+        else MemoryStorage("catalogs", root="warehouse")
+    )
     assert [one.path for page in storage.list_below("db.db") for one in page] == ["db.db/.database"]
     assert storage.list_folders("db.db") == []
     for call in (made.get_table, made.drop_table):
@@ -179,7 +192,9 @@ def test_tables_are_created_loaded_listed_and_dropped(warehouse: str) -> None:
         ("db.t", {"partition_keys": ["no"]}, errors.IncompatibleSchema),
     ],
 )
-def test_a_table_that_cannot_be_created_leaves_nothing(name: str, how: Any, error: Any, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_created_leaves_nothing(
+    name: str, how: Any, error: Any, tmp_path: Path
+) -> None:
     made = catalog({"warehouse": str(tmp_path)})
     made.create_database("db")
     with pytest.raises(error):
@@ -214,7 +229,10 @@ def test_a_drop_that_was_cut_short_leaves_no_table_that_looks_whole() -> None:
     name, wholes = "cut-short", 0
     arguments = catalog_arguments({"warehouse": f"memory://{name}"})
     cat = FilesystemCatalog(
-        **arguments, opened=lambda location, _: Cut(name, root=location.removeprefix(f"memory://{name}").strip("/"))
+        **arguments,
+        opened=lambda location, _: Cut(
+            name, root=location.removeprefix(f"memory://{name}").strip("/")
+        ),
     )
     for count in range(100):
         table = PaimonTable.create(f"memory://{name}/db.db/t", COLUMNS)
@@ -239,7 +257,9 @@ def test_a_drop_that_was_cut_short_leaves_no_table_that_looks_whole() -> None:
     assert wholes > 5
 
 
-def test_a_table_that_cannot_be_understood_is_dropped_nevertheless(tmp_path: Path, caplog: Any) -> None:
+def test_a_table_that_cannot_be_understood_is_dropped_nevertheless(
+    tmp_path: Path, caplog: Any
+) -> None:
     made = catalog({"warehouse": str(tmp_path)})
     made.create_database("db")
     made.create_table("db.t", COLUMNS)
@@ -270,7 +290,9 @@ def test_a_drop_deletes_external_paths_and_follows_no_links(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("inner", ["", "/w", "/w/db.db"])
-def test_a_drop_leaves_what_is_beside_the_table_in_its_external_path(tmp_path: Path, inner: str, caplog: Any) -> None:
+def test_a_drop_leaves_what_is_beside_the_table_in_its_external_path(
+    tmp_path: Path, inner: str, caplog: Any
+) -> None:
     made = catalog({"warehouse": str(tmp_path / "w")})
     for name in ("db", "other"):
         made.create_database(name)
@@ -283,7 +305,10 @@ def test_a_drop_leaves_what_is_beside_the_table_in_its_external_path(tmp_path: P
     made.drop_table("db.t")
     assert "lies in its own external path" in caplog.text
     assert made.list_tables("db") == ["kept"]
-    assert [made.get_table(f"{name}.kept").to_arrow().num_rows for name in ("db", "other")] == [2, 2]
+    assert [made.get_table(f"{name}.kept").to_arrow().num_rows for name in ("db", "other")] == [
+        2,
+        2,
+    ]
 
 
 def test_the_list_of_external_paths_stays_as_long_as_files_lie_there(tmp_path: Path) -> None:
@@ -340,7 +365,10 @@ def test_a_table_is_altered_in_one_new_schema(warehouse: str) -> None:
     table = made.get_table("db.t")
     assert (table.schema.id, table.schema.comment) == (1, "a table")
     assert table.options == {"snapshot.num-retained.max": "15"}
-    assert table.to_arrow().to_pylist() == [{"id": 1, "title": "a", "x": None}, {"id": 2, "title": "b", "x": None}]
+    assert table.to_arrow().to_pylist() == [
+        {"id": 1, "title": "a", "x": None},
+        {"id": 2, "title": "b", "x": None},
+    ]
     made.alter_table("db.t", [SchemaChange.update_comment("a table")])
     assert len(made.get_table("db.t").schemas()) == 2
     with pytest.raises(errors.NotFound):

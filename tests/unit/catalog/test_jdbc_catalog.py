@@ -29,7 +29,12 @@ pytest.importorskip("sqlalchemy")
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
 ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
 SECRET = "s3cr3t-never-shown"
-TABLES = ("paimon_tables", "paimon_database_properties", "paimon_table_properties", "paimon_distributed_locks")
+TABLES = (
+    "paimon_tables",
+    "paimon_database_properties",
+    "paimon_table_properties",
+    "paimon_distributed_locks",
+)
 SNAPSHOT = "snapshot/snapshot-1"
 
 
@@ -62,7 +67,10 @@ class Shop:
     def hold(self, lock: str = "jdbc.db.t", age: int = 0, lasts: int = 480) -> None:
         """Somebody takes the lock, some seconds ago."""
         self.ask(
-            "INSERT INTO paimon_distributed_locks VALUES (?, datetime('now', ?), ?)", lock, f"{-age:+d} seconds", lasts
+            "INSERT INTO paimon_distributed_locks VALUES (?, datetime('now', ?), ?)",
+            lock,
+            f"{-age:+d} seconds",
+            lasts,
         )
 
     def log_locks(self) -> None:
@@ -72,11 +80,15 @@ class Shop:
             "(new.lock_id, new.expire_time_seconds); END"
         )
 
-    def locked(self, clock: SimulatedClock | None = None, whole: Storage | None = None, **more: str) -> LockedStorage:
+    def locked(
+        self, clock: SimulatedClock | None = None, whole: Storage | None = None, **more: str
+    ) -> LockedStorage:
         """The files of db.t in memory, under the lock."""
         options = {**self.options, **{key.replace("_", "-"): value for key, value in more.items()}}
         runtime = simulated(1, clock or SimulatedClock())
-        return LockedStorage(whole or MemoryStorage(f"locked-{self.folder.name}"), options, "jdbc.db.t", runtime)
+        return LockedStorage(
+            whole or MemoryStorage(f"locked-{self.folder.name}"), options, "jdbc.db.t", runtime
+        )
 
 
 @contextmanager
@@ -115,19 +127,31 @@ def test_databases_and_tables_are_rows_as_in_java(shop: Shop) -> None:
         ("jdbc", "db", "exists", "true"),
         ("jdbc", "db", "location", f"{shop.folder}/wh/db.db"),
     ]
-    keyed: Any = {"primary_keys": ["name", "id"], "partition_keys": ["name"], "options": {"bucket": "2"}}
+    keyed: Any = {
+        "primary_keys": ["name", "id"],
+        "partition_keys": ["name"],
+        "options": {"bucket": "2"},
+    }
     table = made.create_table("db.t", COLUMNS, **keyed)
     assert isinstance(made, PaimonCatalog)
     assert table.location == f"{shop.folder}/wh/db.db/t"
     assert shop.rows("paimon_tables") == [("jdbc", "db", "t")]
     properties = {"bucket": "2", "bucket-key": "id", "partition": "name", "primary-key": "name,id"}
-    assert shop.rows("paimon_table_properties") == [("jdbc", "db", "t", *one) for one in sorted(properties.items())]
+    assert shop.rows("paimon_table_properties") == [
+        ("jdbc", "db", "t", *one) for one in sorted(properties.items())
+    ]
     table.append(ROWS)
     assert made.get_table("db.t").to_arrow().num_rows == 2
     made.alter_table(
-        "db.t", [SchemaChange.set_option("snapshot.num-retained.max", "15"), SchemaChange.add_column("x", "INT")]
+        "db.t",
+        [
+            SchemaChange.set_option("snapshot.num-retained.max", "15"),
+            SchemaChange.add_column("x", "INT"),
+        ],
     )
-    assert ("jdbc", "db", "t", "snapshot.num-retained.max", "15") in shop.rows("paimon_table_properties")
+    assert ("jdbc", "db", "t", "snapshot.num-retained.max", "15") in shop.rows(
+        "paimon_table_properties"
+    )
     assert made.get_table("db.t").schema.field_names == ("id", "name", "x")
     made.drop_table("db.t")
     assert [shop.rows(one) for one in TABLES if "database" not in one] == [[], [], []]
@@ -277,7 +301,9 @@ def test_a_catalog_can_be_without_lock(tmp_path: Path, enabled: str, locks: int)
         ("/w/db.db/t", {"lock.enabled": "TRUE"}, True),
     ],
 )
-def test_there_is_a_lock_by_default_on_object_stores(location: str, given: dict[str, str], locked: bool) -> None:
+def test_there_is_a_lock_by_default_on_object_stores(
+    location: str, given: dict[str, str], locked: bool
+) -> None:
     options = {"metastore": "jdbc", "uri": "jdbc:sqlite:/c.db", "fs.s3a.region": "us-east-1"}
     found = open_table(location, {**options, **given}, lambda *_: MemoryStorage("no-lock"))
     assert isinstance(found, LockedStorage) is locked
@@ -305,15 +331,21 @@ def test_a_held_lock_is_waited_for_as_in_java(shop: Shop) -> None:
 def test_a_lock_that_stays_held_is_contention_and_nothing_is_put(shop: Shop) -> None:
     shop.hold()
     storage = shop.locked(lock_acquire_timeout="3 s", lock_check_max_sleep="1 s")
-    with pytest.raises(errors.CommitContended, match=r"The lock 'jdbc\.db\.t' .* another writer's for 3 s") as found:
+    with pytest.raises(
+        errors.CommitContended, match=r"The lock 'jdbc\.db\.t' .* another writer's for 3 s"
+    ) as found:
         storage.put_if_absent(SNAPSHOT, b"{}")
     assert found.value.context["table"] == storage.location
     assert not storage.exists(SNAPSHOT)
     assert len(shop.rows("paimon_distributed_locks")) == 1
-    assert storage.put_if_absent("manifest/manifest-1", b"") is PutResult.CREATED  # nobody else has that name
+    assert (
+        storage.put_if_absent("manifest/manifest-1", b"") is PutResult.CREATED
+    )  # nobody else has that name
 
 
-def test_a_commit_that_does_not_get_the_lock_publishes_nothing_and_can_be_repeated(shop: Shop) -> None:
+def test_a_commit_that_does_not_get_the_lock_publishes_nothing_and_can_be_repeated(
+    shop: Shop,
+) -> None:
     shop.catalog.create_table("db.t", COLUMNS)
     shop.options["lock-acquire-timeout"] = "1 ms"
     table = shop.catalog.get_table("db.t")
@@ -328,7 +360,9 @@ def test_a_commit_that_does_not_get_the_lock_publishes_nothing_and_can_be_repeat
     assert table.to_arrow().num_rows == 2
 
 
-@pytest.mark.parametrize(("age", "lasts", "taken"), [(481, 480, True), (470, 480, False), (5, 3, True)])
+@pytest.mark.parametrize(
+    ("age", "lasts", "taken"), [(481, 480, True), (470, 480, False), (5, 3, True)]
+)
 def test_the_lock_of_a_dead_holder_expires_by_the_clock_of_the_database(
     shop: Shop, age: int, lasts: int, taken: bool
 ) -> None:
@@ -365,7 +399,9 @@ def test_the_lock_of_another_is_never_freed(shop: Shop) -> None:
     assert len(shop.rows("paimon_distributed_locks")) == 1
 
 
-def test_a_lock_is_freed_after_an_error_and_a_failed_release_is_no_error(shop: Shop, caplog: Any) -> None:
+def test_a_lock_is_freed_after_an_error_and_a_failed_release_is_no_error(
+    shop: Shop, caplog: Any
+) -> None:
     def fails() -> None:
         raise errors.Unavailable("the store is gone")
 
@@ -396,7 +432,9 @@ def test_a_broken_database_is_not_a_held_lock(shop: Shop) -> None:
     storage = shop.locked()
     shop.catalog.create_table("db.t", COLUMNS, options={"commit.max-retries": "1"})
     shop.ask("DROP TABLE paimon_distributed_locks")
-    with pytest.raises(errors.Unavailable, match=r"The catalog's database, sqlite:.*, failed \(OperationalError"):
+    with pytest.raises(
+        errors.Unavailable, match=r"The catalog's database, sqlite:.*, failed \(OperationalError"
+    ):
         storage.put_if_absent(SNAPSHOT, b"{}")
     assert not storage.exists(SNAPSHOT)
     table = shop.catalog.get_table("db.t")
@@ -439,7 +477,9 @@ def test_tls_is_never_left_out_in_silence(tmp_path: Path) -> None:
         Shop(tmp_path, uri="jdbc:mysql://localhost:1/db?useSSL=true").catalog.list_databases()
 
 
-def test_no_connection_is_an_error_with_a_cure_and_without_secrets(tmp_path: Path, caplog: Any) -> None:
+def test_no_connection_is_an_error_with_a_cure_and_without_secrets(
+    tmp_path: Path, caplog: Any
+) -> None:
     shop = Shop(tmp_path, uri=f"jdbc:sqlite:{tmp_path}/none/c.db?password={SECRET}")
     storage = shop.locked()
     with (
@@ -448,7 +488,13 @@ def test_no_connection_is_an_error_with_a_cure_and_without_secrets(tmp_path: Pat
     ):
         storage.put_if_absent(SNAPSHOT, b"{}")
     assert not isinstance(found.value, errors.Unavailable)  # so nothing was published
-    shown = repr(shop.catalog) + repr(storage) + str(found.value) + repr(found.value.context) + caplog.text
+    shown = (
+        repr(shop.catalog)
+        + repr(storage)
+        + str(found.value)
+        + repr(found.value.context)
+        + caplog.text
+    )
     assert SECRET not in shown
 
 
@@ -457,7 +503,11 @@ def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: S
     assert made.storage_options == shop.options
     storage = open_folder(made.location("db.t"), made.storage_options)
     again = pickle.loads(pickle.dumps(storage))
-    assert (again.location, again.named, again.options) == (storage.location, "jdbc.db.t", shop.options)
+    assert (again.location, again.named, again.options) == (
+        storage.location,
+        "jdbc.db.t",
+        shop.options,
+    )
     for location, named in (
         ("s3a://other/x/my.db.db/t/", "jdbc.my.db.t"),
         (f"file:{shop.folder}/wh/db.db/t", "jdbc.db.t"),

@@ -71,7 +71,9 @@ def table(cat: PaimonCatalog) -> PaimonTable:
 
 
 def test_a_catalog_asks_nothing_when_it_is_made() -> None:
-    made = catalog({"metastore": "REST", "uri": "http://127.0.0.1:9", "warehouse": "wh", "token": TOKEN})
+    made = catalog(
+        {"metastore": "REST", "uri": "http://127.0.0.1:9", "warehouse": "wh", "token": TOKEN}
+    )
     assert isinstance(made, PaimonCatalog)
     assert TOKEN not in repr(made)
 
@@ -84,17 +86,26 @@ def test_a_catalog_asks_nothing_when_it_is_made() -> None:
         ({"uri": "http://x", "token.provider": "bear"}, errors.InvalidOption, "Set 'token'"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, str], kind: type[Exception], said: str) -> None:
+def test_options_that_cannot_work_are_refused(
+    options: dict[str, str], kind: type[Exception], said: str
+) -> None:
     with pytest.raises(kind, match=said) as raised:
         catalog({"metastore": "rest", "warehouse": "wh", **options}).list_databases()
     assert "pa55" not in str(raised.value)
 
 
-def test_the_options_of_the_server_are_below_and_above_those_of_the_client(server: RestDouble) -> None:
+def test_the_options_of_the_server_are_below_and_above_those_of_the_client(
+    server: RestDouble,
+) -> None:
     server.defaults |= {"s3.region": "a", "s3.endpoint": "b"}
     server.overrides = {"s3.endpoint": "d", "header.x-over": "1"}
-    made: Any = catalog(server.options(**{"s3.region": "c", "s3.endpoint": "c", "header.X-Mine": "2"}))
-    assert {key: made._options[key] for key in ("s3.region", "s3.endpoint")} == {"s3.region": "c", "s3.endpoint": "d"}
+    made: Any = catalog(
+        server.options(**{"s3.region": "c", "s3.endpoint": "c", "header.X-Mine": "2"})
+    )
+    assert {key: made._options[key] for key in ("s3.region", "s3.endpoint")} == {
+        "s3.region": "c",
+        "s3.endpoint": "d",
+    }
     made.list_databases()
     found = server.headers[-1]
     assert (found["x-of-server"], found["x-over"], found["x-mine"]) == ("yes", "1", "2")
@@ -116,7 +127,9 @@ def test_what_is_not_there_ends_a_command_as_in_other_catalogs(cat: PaimonCatalo
 
 def test_a_server_that_is_away_is_reported_as_unavailable() -> None:
     with pytest.raises(errors.Unavailable, match="gave no answer"):
-        catalog({"metastore": "rest", "uri": "http://u:s3cret@127.0.0.1:9", "warehouse": "wh"}).list_databases()
+        catalog(
+            {"metastore": "rest", "uri": "http://u:s3cret@127.0.0.1:9", "warehouse": "wh"}
+        ).list_databases()
 
 
 @pytest.mark.parametrize("minutes", [5, 11])
@@ -168,13 +181,19 @@ def test_a_table_of_a_catalog_is_not_opened_without_the_catalog(server: RestDoub
 
 
 STATUS_ERRORS = {
-    400: errors.InvalidOption, 401: errors.PermissionDenied, 403: errors.PermissionDenied, 404: errors.NotFound,
-    409: errors.AlreadyExists, 500: errors.Unavailable,
-}  # fmt: skip
+    400: errors.InvalidOption,
+    401: errors.PermissionDenied,
+    403: errors.PermissionDenied,
+    404: errors.NotFound,
+    409: errors.AlreadyExists,
+    500: errors.Unavailable,
+}
 
 
 @pytest.mark.parametrize("seen", SERVER, ids=lambda one: one["name"])
-def test_every_answer_of_javas_server_is_understood(seen: dict[str, Any], server: RestDouble) -> None:
+def test_every_answer_of_javas_server_is_understood(
+    seen: dict[str, Any], server: RestDouble
+) -> None:
     client = RestClient(uri=server.url, prefix="p", headers={"Authorization": f"Bearer {TOKEN}"})
     server._answer = lambda *_: (seen["status"], seen["answer"])  # type: ignore[method-assign]
     verb = "POST" if seen["method"] == "GET" and seen["status"] >= 500 else seen["method"]
@@ -192,13 +211,20 @@ def test_every_answer_of_javas_server_is_understood(seen: dict[str, Any], server
 def test_our_requests_are_those_of_javas_client(cat: PaimonCatalog, server: RestDouble) -> None:
     table = cat.create_table("db.t", COLUMNS, partition_keys=["p"])
     table.append(ROWS)
-    javas = {one["path"].removeprefix("/v1/paimon/"): one["request"] for one in JAVA if one["method"] == "POST"}
+    javas = {
+        one["path"].removeprefix("/v1/paimon/"): one["request"]
+        for one in JAVA
+        if one["method"] == "POST"
+    }
     ours = {path.removeprefix("/v1/p/"): body for verb, path, body in server.log if verb == "POST"}
     assert ours["databases"] == javas["databases"]
     created = ours["databases/db/tables"]
     assert created["schema"].pop("comment") is None
     assert created == javas["databases/db/tables"]
-    commit, javas_commit = ours["databases/db/tables/t/commit"], javas["databases/db/tables/t/commit"]
+    commit, javas_commit = (
+        ours["databases/db/tables/t/commit"],
+        javas["databases/db/tables/t/commit"],
+    )
     assert set(javas_commit) | {"baseSnapshotUuid"} == set(commit)
     assert set(javas_commit["snapshot"]) | {"uuid", "properties"} == set(commit["snapshot"])
     assert commit["statistics"] == []
@@ -212,13 +238,27 @@ def test_our_requests_are_those_of_javas_client(cat: PaimonCatalog, server: Rest
         (SchemaChange.update_comment("x"), {"action": "updateComment", "comment": "x"}),
         (
             SchemaChange.add_column("c", "INT", "why"),
-            {"action": "addColumn", "fieldNames": ["c"], "dataType": "INT", "comment": "why", "move": None},
+            {
+                "action": "addColumn",
+                "fieldNames": ["c"],
+                "dataType": "INT",
+                "comment": "why",
+                "move": None,
+            },
         ),
-        (SchemaChange.rename_column("c", "d"), {"action": "renameColumn", "fieldNames": ["c"], "newName": "d"}),
+        (
+            SchemaChange.rename_column("c", "d"),
+            {"action": "renameColumn", "fieldNames": ["c"], "newName": "d"},
+        ),
         (SchemaChange.drop_column("c"), {"action": "dropColumn", "fieldNames": ["c"]}),
         (
             SchemaChange.update_column_type("c", "BIGINT"),
-            {"action": "updateColumnType", "fieldNames": ["c"], "newDataType": "BIGINT", "keepNullability": True},
+            {
+                "action": "updateColumnType",
+                "fieldNames": ["c"],
+                "newDataType": "BIGINT",
+                "keepNullability": True,
+            },
         ),
         (
             SchemaChange.update_column_nullability("c", False),
@@ -230,7 +270,9 @@ def test_our_requests_are_those_of_javas_client(cat: PaimonCatalog, server: Rest
         ),
     ],
 )
-def test_a_change_of_a_schema_is_sent_as_java_has_it(change: SchemaChange, sent: dict[str, Any]) -> None:
+def test_a_change_of_a_schema_is_sent_as_java_has_it(
+    change: SchemaChange, sent: dict[str, Any]
+) -> None:
     assert rest.change_json(change) == sent
 
 
@@ -251,7 +293,11 @@ def test_databases_and_tables_come_and_go(cat: PaimonCatalog, server: RestDouble
     )
     with pytest.raises(errors.AlreadyExists):
         cat.create_table("a.t", COLUMNS)
-    assert cat.create_table("a.t", COLUMNS, ignore_if_exists=True).location == cat.location("a.t") == table.location
+    assert (
+        cat.create_table("a.t", COLUMNS, ignore_if_exists=True).location
+        == cat.location("a.t")
+        == table.location
+    )
     cat.rename_table("a.t", "a.u")
     with pytest.raises(errors.InvalidOption, match="cascade"):
         cat.drop_database("a")
@@ -261,13 +307,19 @@ def test_databases_and_tables_come_and_go(cat: PaimonCatalog, server: RestDouble
         cat.drop_table("a.u")
     cat.drop_database("a")
     cat.drop_database("a", ignore_if_not_exists=True)
-    for missing in (lambda: cat.drop_database("a"), lambda: cat.list_tables("a"), lambda: cat.get_table("a.t")):
+    for missing in (
+        lambda: cat.drop_database("a"),
+        lambda: cat.list_tables("a"),
+        lambda: cat.get_table("a.t"),
+    ):
         with pytest.raises(errors.NotFound):
             missing()
 
 
 @pytest.mark.parametrize("columns", [[("id", "NO TYPE")], [("id", "INT"), ("id", "INT")]])
-def test_a_table_that_cannot_be_is_not_asked_for(cat: PaimonCatalog, server: RestDouble, columns: Any) -> None:
+def test_a_table_that_cannot_be_is_not_asked_for(
+    cat: PaimonCatalog, server: RestDouble, columns: Any
+) -> None:
     before = len(server.log)
     with pytest.raises(errors.IncompatibleSchema):
         cat.create_table("db.t", columns)
@@ -299,9 +351,9 @@ def test_an_external_table_publishes_its_files_itself(
     server.table("db.t").external = True
     cat.get_table("db.t").append(ROWS)
     assert server.commits() == []
-    assert MemoryStorage(server.root.partition("//")[2], root=table.location.rpartition("/")[2]).exists(
-        "snapshot/LATEST"
-    )
+    assert MemoryStorage(
+        server.root.partition("//")[2], root=table.location.rpartition("/")[2]
+    ).exists("snapshot/LATEST")
 
 
 # -- what the server owns ------------------------------------------------------------------------------------
@@ -376,7 +428,9 @@ def test_a_snapshot_is_what_the_server_shows(table: PaimonTable, server: RestDou
     table.append(ROWS)
     table.append(ROWS)
     beside = MemoryStorage(server.root.partition("//")[2], root=table.location.rpartition("/")[2])
-    beside.write("snapshot/snapshot-3", json.dumps({**server.table("db.t").snapshots[2], "id": 3}).encode())
+    beside.write(
+        "snapshot/snapshot-3", json.dumps({**server.table("db.t").snapshots[2], "id": 3}).encode()
+    )
     storage = open_of(table)
     assert storage.list_names("snapshot", "snapshot-") == ["snapshot-2"]
     assert not storage.exists("snapshot/snapshot-3")
@@ -385,7 +439,9 @@ def test_a_snapshot_is_what_the_server_shows(table: PaimonTable, server: RestDou
     assert max(server.table("db.t").snapshots) == 3
 
 
-def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(server: RestDouble, tmp_path: Path) -> None:
+def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(
+    server: RestDouble, tmp_path: Path
+) -> None:
     server.root, server.files = str(tmp_path), False
     cat = catalog(server.options())
     cat.create_database("db")
@@ -395,7 +451,9 @@ def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(server: Rest
     for one in tmp_path.rglob("*"):
         os.utime(one, (0, 0))
     before = files_of(table)
-    with pytest.raises(errors.CorruptMetadata, match="server shows snapshot 1, but snapshot 3 is the oldest"):
+    with pytest.raises(
+        errors.CorruptMetadata, match="server shows snapshot 1, but snapshot 3 is the oldest"
+    ):
         table.remove_orphan_files(dry_run=False)
     assert files_of(table) == before
     del server.table("db.t").snapshots[1], server.table("db.t").snapshots[2]
@@ -405,7 +463,9 @@ def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(server: Rest
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_names_the_uuid_of_its_base_as_the_server_showed_it(table: PaimonTable, server: RestDouble) -> None:
+def test_a_commit_names_the_uuid_of_its_base_as_the_server_showed_it(
+    table: PaimonTable, server: RestDouble
+) -> None:
     for _ in range(3):
         table.append(ROWS)
     bodies = server.commits()
@@ -515,7 +575,9 @@ def test_a_refused_commit_is_undone(
     with pytest.raises(kind) as raised:
         table.append(ROWS)
     assert not isinstance(raised.value, errors.CommitUnknown)
-    assert {one for one in files_of(table) - before if not one.startswith("_paimon_stream")} == set()
+    assert {
+        one for one in files_of(table) - before if not one.startswith("_paimon_stream")
+    } == set()
     table.append(ROWS)
     assert table.to_arrow().num_rows == 2
 
@@ -533,7 +595,9 @@ RENAMED: Any = (404, {"resourceType": "TABLE", "resourceName": "t", "message": "
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
-@pytest.mark.parametrize("answer", [GATEWAY, RENAMED, (401, None)], ids=["gateway", "renamed", "401"])
+@pytest.mark.parametrize(
+    "answer", [GATEWAY, RENAMED, (401, None)], ids=["gateway", "renamed", "401"]
+)
 @pytest.mark.parametrize("posted", ["done", "lost", "repeated by a proxy"])
 def test_a_look_that_is_refused_after_a_commit_deletes_nothing(
     table: PaimonTable, server: RestDouble, nth: int, answer: Any, posted: str
@@ -546,7 +610,11 @@ def test_a_look_that_is_refused_after_a_commit_deletes_nothing(
         if len(served.seen) == 2 and parts[-2] == "snapshots" and next(looks) in (nth, nth + 1):
             return answer
         node = answered(verb, parts, asked, body)
-        return (200, {"success": False}) if posted.startswith("rep") and parts[-1] == "commit" else node
+        return (
+            (200, {"success": False})
+            if posted.startswith("rep") and parts[-1] == "commit"
+            else node
+        )
 
     server._answer = answering  # type: ignore[method-assign]
     server.faults += ["lose"] * (posted == "lost")
@@ -591,9 +659,9 @@ def test_a_snapshot_that_was_rolled_back_and_taken_by_another_is_no_base(
 
     def roll_back() -> None:
         gone = served.snapshots.pop(2)
-        MemoryStorage(server.root.partition("//")[2], root=table.location.rpartition("/")[2]).delete(
-            "snapshot/snapshot-2"
-        )
+        MemoryStorage(
+            server.root.partition("//")[2], root=table.location.rpartition("/")[2]
+        ).delete("snapshot/snapshot-2")
         taken = {**gone, "uuid": "another", "deltaManifestList": gone["deltaManifestList"] + "0"}
         served.snapshots[2] = taken
 
@@ -671,7 +739,10 @@ def test_a_kill_between_a_lost_answer_and_the_look_is_judged_by_the_servers_snap
 
 
 def test_a_stream_goes_on_beside_another_writer(server: RestDouble, rest_bench: RestBench) -> None:
-    mine, other = Stream(rest_bench.bench), Stream(rest_bench.bench, user="you", query_id="q2", checkpoint="/ck/b")
+    mine, other = (
+        Stream(rest_bench.bench),
+        Stream(rest_bench.bench, user="you", query_id="q2", checkpoint="/ck/b"),
+    )
     for stream in (mine, other):
         rest_bench.start(stream)
     for _ in range(3):
@@ -691,10 +762,18 @@ def tokens(server: RestDouble) -> Any:
     pytest.importorskip("obstore")
     server.databases["db"] = {}
     server.root = "s3://bucket/wh"
-    server.defaults |= {"data-token.enabled": "true", "s3.region": "r", "s3.access-key": "0ld", "s3.secret-key": "0ld"}
+    server.defaults |= {
+        "data-token.enabled": "true",
+        "s3.region": "r",
+        "s3.access-key": "0ld",
+        "s3.secret-key": "0ld",
+    }
     server._create("db", {"identifier": {"object": "t"}, "schema": {"fields": [], "options": {}}})
     return lambda key, left: server.tokens.append(
-        ({"fs.s3a.access.key": key, "fs.s3a.secret.key": f"{key}-never-shown"}, system().clock.now_millis() + left)
+        (
+            {"fs.s3a.access.key": key, "fs.s3a.secret.key": f"{key}-never-shown"},
+            system().clock.now_millis() + left,
+        )
     )
 
 
@@ -711,7 +790,9 @@ def key_of(storage: Any) -> str:
 def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, tokens: Any) -> None:
     tokens("first", 2 * HOUR)
     storage = opened(server)
-    assert [path for _, path, _ in server.log if path.endswith("/token")] == []  # not before it is used
+    assert [
+        path for _, path, _ in server.log if path.endswith("/token")
+    ] == []  # not before it is used
     config = (key_of(storage), storage.whole.settings.config)[1]
     assert (config["access_key_id"], config["secret_access_key"]) == ("first", "first-never-shown")
     assert config["region"] == "r"
@@ -722,7 +803,9 @@ def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, toke
     assert "never-shown" not in repr(storage) + repr(there)
 
 
-def test_a_token_is_renewed_an_hour_before_it_ends_and_once_a_minute(server: RestDouble, tokens: Any) -> None:
+def test_a_token_is_renewed_an_hour_before_it_ends_and_once_a_minute(
+    server: RestDouble, tokens: Any
+) -> None:
     tokens("short", HOUR // 2)
     tokens("long", 2 * HOUR)
     storage = opened(server)
@@ -759,7 +842,9 @@ def test_a_token_that_the_store_refuses_is_renewed_at_once(server: RestDouble, t
     MemoryStorage("renewed").clear()
 
 
-def test_a_token_counts_as_long_as_it_lasts_if_the_server_is_away(server: RestDouble, tokens: Any) -> None:
+def test_a_token_counts_as_long_as_it_lasts_if_the_server_is_away(
+    server: RestDouble, tokens: Any
+) -> None:
     tokens("first", HOUR // 2)
     storage = opened(server)
     assert key_of(storage) == "first"
@@ -793,7 +878,9 @@ def test_threads_whose_token_is_refused_all_go_on(server: RestDouble, tokens: An
     MemoryStorage("renewed").clear()
 
 
-def test_an_executor_waits_for_the_server_that_has_answered_the_driver(server: RestDouble, tokens: Any) -> None:
+def test_an_executor_waits_for_the_server_that_has_answered_the_driver(
+    server: RestDouble, tokens: Any
+) -> None:
     tokens("first", 2 * HOUR)
     sent = pickle.dumps(opened(server))
     rest._ANSWERED.clear()  # as in another process
@@ -809,12 +896,24 @@ def test_an_executor_waits_for_the_server_that_has_answered_the_driver(server: R
 
 def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        made = catalog(server.options(**{"header.x-secret": "h3ader-never-shown", "s3.secret-key": "k3y-never-shown"}))
+        made = catalog(
+            server.options(
+                **{"header.x-secret": "h3ader-never-shown", "s3.secret-key": "k3y-never-shown"}
+            )
+        )
         made.create_database("db")
         table = made.create_table("db.t", COLUMNS)
         table.append(ROWS)
-        said = [repr(made), repr(table), repr(table._table), repr(open_of(table)), repr(made.found("db.t")[0])]
-        server.faults.append((403, {"message": f"bad token {TOKEN} or h3ader-never-shown", "resourceType": "TABLE"}))
+        said = [
+            repr(made),
+            repr(table),
+            repr(table._table),
+            repr(open_of(table)),
+            repr(made.found("db.t")[0]),
+        ]
+        server.faults.append(
+            (403, {"message": f"bad token {TOKEN} or h3ader-never-shown", "resourceType": "TABLE"})
+        )
         with pytest.raises(errors.PermissionDenied) as raised:
             table.append(ROWS)
         said += [str(raised.value), repr(raised.value.context)]
@@ -826,7 +925,9 @@ def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("token", ["jwt-" * 200, "a1b-never-shown", ""])
-def test_a_server_that_repeats_the_login_does_not_bring_it_into_messages(server: RestDouble, token: str) -> None:
+def test_a_server_that_repeats_the_login_does_not_bring_it_into_messages(
+    server: RestDouble, token: str
+) -> None:
     """Neither a token that is longer than what is shown of an answer, nor one that has a header's value in it."""
     server._serve = lambda *_: (403, {"message": f"no right for {token}"})  # type: ignore[method-assign]
     with pytest.raises(errors.PermissionDenied, match="no right for") as raised:

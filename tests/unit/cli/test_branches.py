@@ -29,7 +29,10 @@ def location(tmp_path: Any) -> str:
     table = PaimonTable.create(made := str(tmp_path / "db.db" / "t"), [("id", "INT")])
     table.append(ROWS)
     table.create_tag("t")
-    assert "Branch x begins with snapshot 1." in run("branch", "create", "--tag", "t", made, "x").output
+    assert (
+        "Branch x begins with snapshot 1."
+        in run("branch", "create", "--tag", "t", made, "x").output
+    )
     PaimonTable.load(made, branch="x").append(ROWS)
     return made
 

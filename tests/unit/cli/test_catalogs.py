@@ -35,7 +35,9 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return folder
 
 
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int = 0o600) -> Path:
+def configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int = 0o600
+) -> Path:
     file = tmp_path / "catalogs.toml"
     file.write_text(text)
     file.chmod(mode)
@@ -62,10 +64,30 @@ def lines_of(done: Result, code: int) -> list[str]:
 
 
 def test_a_table_is_created_as_it_is_described(warehouse: str) -> None:
-    words = ("--column", "id BIGINT NOT NULL", "--column", "`the day` DATE", "--column", "price DECIMAL(10, 2)")
-    words += ("--primary-key", "id, the day", "--partition-key", "the day", "--option", "bucket=2", "--comment", "c")
+    words = (
+        "--column",
+        "id BIGINT NOT NULL",
+        "--column",
+        "`the day` DATE",
+        "--column",
+        "price DECIMAL(10, 2)",
+    )
+    words += (
+        "--primary-key",
+        "id, the day",
+        "--partition-key",
+        "the day",
+        "--option",
+        "bucket=2",
+        "--comment",
+        "c",
+    )
     table = made(warehouse, *words)
-    assert [str(one.type) for one in table.schema.fields] == ["BIGINT NOT NULL", "DATE NOT NULL", "DECIMAL(10, 2)"]
+    assert [str(one.type) for one in table.schema.fields] == [
+        "BIGINT NOT NULL",
+        "DATE NOT NULL",
+        "DECIMAL(10, 2)",
+    ]
     assert (table.primary_keys, table.partition_keys) == (("id", "the day"), ("the day",))
     assert dict(table.schema.options) == {"bucket": "2", "file.format": "orc"}
     assert table.schema.comment == "c"
@@ -73,7 +95,9 @@ def test_a_table_is_created_as_it_is_described(warehouse: str) -> None:
 
 def test_a_table_is_created_at_a_location_too(tmp_path: Path) -> None:
     location = str(tmp_path / "shop.db" / "orders")
-    assert json.loads(run("create", "--json", "--column", "id INT", location).stdout) == {"table": location}
+    assert json.loads(run("create", "--json", "--column", "id INT", location).stdout) == {
+        "table": location
+    }
     assert PaimonTable.load(location).schema.field_names == ("id",)
 
 
@@ -95,7 +119,9 @@ def test_a_table_that_exists_is_left_or_refused_in_a_line(warehouse: str) -> Non
         ([], 2, "--column"),
     ],
 )
-def test_a_mistake_in_a_description_creates_nothing(warehouse: str, words: list[str], code: int, text: str) -> None:
+def test_a_mistake_in_a_description_creates_nothing(
+    warehouse: str, words: list[str], code: int, text: str
+) -> None:
     done = run("create", "--catalog", "dev", *words, "shop.orders")
     assert done.exit_code == code and text in done.stderr and SECRET not in done.output
     assert catalog({"warehouse": warehouse}).list_tables("shop") == []
@@ -109,24 +135,52 @@ def test_a_database_that_is_missing_ends_with_its_own_code(warehouse: str) -> No
 def test_what_the_package_warns_of_is_a_line(warehouse: str) -> None:
     done = run("create", "--catalog", "dev", "--column", "id INT", "--option", "x=1", "shop.orders")
     assert done.exit_code == 0
-    assert done.stderr == "paimon-stream: warning: Unknown option 'x'. It is kept, and has no effect here.\n"
+    assert (
+        done.stderr
+        == "paimon-stream: warning: Unknown option 'x'. It is kept, and has no effect here.\n"
+    )
 
 
 # -- alter ------------------------------------------------------------------------------------------------
 
-CHANGES = ("--add", "note STRING", "--drop", "b", "--rename", "c=b", "--type", "b BIGINT", "--set", "file.format=orc")
+CHANGES = (
+    "--add",
+    "note STRING",
+    "--drop",
+    "b",
+    "--rename",
+    "c=b",
+    "--type",
+    "b BIGINT",
+    "--set",
+    "file.format=orc",
+)
 CHANGES += ("--column-comment", "note=what = was said", "--unset", "bucket")
 
 
 def test_changes_are_shown_first_and_are_one_schema(warehouse: str) -> None:
-    made(warehouse, "--column", "a INT", "--column", "b INT", "--column", "c INT", "--option", "bucket=-1")
+    made(
+        warehouse,
+        "--column",
+        "a INT",
+        "--column",
+        "b INT",
+        "--column",
+        "c INT",
+        "--option",
+        "bucket=-1",
+    )
     shown = run("alter", "--catalog", "dev", *CHANGES, "--json", "shop.orders")
     assert (shown.exit_code, json.loads(shown.stdout)["dry_run"]) == (5, True)
     assert PaimonTable.load(f"{warehouse}/shop.db/orders").schema.id == 0
     done = run("alter", "--catalog", "dev", *CHANGES, "--yes", "--json", "shop.orders")
     assert done.exit_code == 0, done.output
     schema = PaimonTable.load(f"{warehouse}/shop.db/orders").schema
-    assert [f"{one.name} {one.type}" for one in schema.fields] == ["a INT", "b BIGINT", "note STRING"]
+    assert [f"{one.name} {one.type}" for one in schema.fields] == [
+        "a INT",
+        "b BIGINT",
+        "note STRING",
+    ]
     assert (schema.id, schema.field("note").description) == (1, "what = was said")
     assert dict(schema.options) == {"file.format": "orc"}
     first, second = json.loads(shown.stdout), json.loads(done.stdout)
@@ -141,7 +195,9 @@ def test_what_a_table_is_like_already_is_no_change(warehouse: str) -> None:
 
 def test_a_branch_is_altered_and_main_is_not(warehouse: str) -> None:
     made(warehouse, "--column", "a INT").create_branch("test")
-    done = run("alter", "--catalog", "dev", "--branch", "test", "--add", "b INT", "--yes", "shop.orders")
+    done = run(
+        "alter", "--catalog", "dev", "--branch", "test", "--add", "b INT", "--yes", "shop.orders"
+    )
     assert done.exit_code == 0, done.output
     location = f"{warehouse}/shop.db/orders"
     assert PaimonTable.load(location).schema.id == 0
@@ -150,9 +206,16 @@ def test_a_branch_is_altered_and_main_is_not(warehouse: str) -> None:
 
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_a_change_that_is_refused_names_the_table_and_changes_nothing(warehouse: str, yes: list[str]) -> None:
+def test_a_change_that_is_refused_names_the_table_and_changes_nothing(
+    warehouse: str, yes: list[str]
+) -> None:
     made(warehouse, "--column", "a BIGINT")
-    for change in (("--type", "a INT"), ("--drop", "x"), ("--add", "x NUMBER"), ("--set", f"s3.secret-key={SECRET}")):
+    for change in (
+        ("--type", "a INT"),
+        ("--drop", "x"),
+        ("--add", "x NUMBER"),
+        ("--set", f"s3.secret-key={SECRET}"),
+    ):
         done = run("alter", "--catalog", "dev", "--add", "b INT", *change, *yes, "shop.orders")
         (line,) = lines_of(done, 1)
         assert f"{warehouse}/shop.db/orders" in line and SECRET not in line
@@ -185,8 +248,16 @@ def test_every_way_to_a_catalog_finds_the_same_table(warehouse: str, tmp_path: P
     for words, env in ways:
         found = run("head", "--json", *words, "shop.orders", env=env)
         assert json.loads(found.stdout)["rows"] == rows, (words, env, found.output)
-    assert json.loads(run("head", "--json", f"{warehouse}/shop.db/orders", env=wrong).stdout)["rows"] == rows
-    assert run("head", "--catalog", "dev", "--warehouse", str(tmp_path / "none"), "shop.orders").exit_code == 3
+    assert (
+        json.loads(run("head", "--json", f"{warehouse}/shop.db/orders", env=wrong).stdout)["rows"]
+        == rows
+    )
+    assert (
+        run(
+            "head", "--catalog", "dev", "--warehouse", str(tmp_path / "none"), "shop.orders"
+        ).exit_code
+        == 3
+    )
 
 
 @pytest.mark.parametrize("words", [["--warehouse", "x"], ["--catalog", "dev"]])
@@ -196,7 +267,9 @@ def test_a_location_beside_a_catalog_is_one_clear_error(warehouse: str, words: l
     assert "--warehouse and --catalog" in line
 
 
-@pytest.mark.parametrize("option", ["s3.acces-key", "paimon-stream.unsafe-singel-writer", "nonsense"])
+@pytest.mark.parametrize(
+    "option", ["s3.acces-key", "paimon-stream.unsafe-singel-writer", "nonsense"]
+)
 @pytest.mark.parametrize("of_store", [False, True])
 def test_a_storage_option_that_nobody_knows_is_refused_beside_a_name_too(
     warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, of_store: bool
@@ -205,13 +278,20 @@ def test_a_storage_option_that_nobody_knows_is_refused_beside_a_name_too(
         pytest.importorskip("obstore")
         text = '[catalog.dev]\nwarehouse = "s3://bucket/w"\ns3.endpoint = "http://127.0.0.1:1"\n'
         configured(tmp_path, monkeypatch, text)
-    (line,) = lines_of(run("schema", "--catalog", "dev", "--storage-option", f"{option}={SECRET}", "shop.orders"), 1)
+    (line,) = lines_of(
+        run("schema", "--catalog", "dev", "--storage-option", f"{option}={SECRET}", "shop.orders"),
+        1,
+    )
     assert option in line and SECRET not in line
 
 
 def test_options_of_the_catalog_itself_may_be_typed(warehouse: str) -> None:
     made(warehouse, "--column", "id INT")
-    typed = ("metastore=filesystem", "table-default.bucket=3", "paimon-stream.unsafe-single-writer=true")
+    typed = (
+        "metastore=filesystem",
+        "table-default.bucket=3",
+        "paimon-stream.unsafe-single-writer=true",
+    )
     given = [word for one in typed for word in ("--storage-option", one)]
     assert run("schema", "--catalog", "dev", *given, "shop.orders").exit_code == 0
 
@@ -252,25 +332,44 @@ def test_a_file_without_the_catalog_is_a_line_without_values(
     assert said in line and str(file) in line and SECRET not in line
 
 
-@pytest.mark.parametrize(("key", "mode", "warned"), [("s3.secret-key", 0o644, 1), ("s3.secret-key", 0o600, 0)])
+@pytest.mark.parametrize(
+    ("key", "mode", "warned"), [("s3.secret-key", 0o644, 1), ("s3.secret-key", 0o600, 0)]
+)
 def test_secrets_that_others_can_read_are_a_warning_and_are_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, mode: int, warned: int
 ) -> None:
     text = f'[catalog.dev]\nwarehouse = "s3://b/w"\ns3.endpoint = "http://127.0.0.1:1"\n"{key}" = "{SECRET}"\n'
     configured(tmp_path, monkeypatch, f"{text}lock.type = 'x'\n", mode)
-    done = run("ls", "--catalog", "dev", "--debug", "--json", "--storage-option", "s3.connection.timeout=nonsense")
+    done = run(
+        "ls",
+        "--catalog",
+        "dev",
+        "--debug",
+        "--json",
+        "--storage-option",
+        "s3.connection.timeout=nonsense",
+    )
     assert done.exit_code != 0
     assert done.stderr.count("chmod 600") == warned
     assert SECRET not in done.output
 
 
 @pytest.mark.parametrize("key", ["token", "jdbc.password", "header.Authorization", "client-secret"])
-def test_secrets_of_other_catalogs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    configured(tmp_path, monkeypatch, f'[catalog.dev]\nwarehouse = "{tmp_path}"\n{key} = "{SECRET}"\n', 0o640)
+def test_secrets_of_other_catalogs_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    configured(
+        tmp_path,
+        monkeypatch,
+        f'[catalog.dev]\nwarehouse = "{tmp_path}"\n{key} = "{SECRET}"\n',
+        0o640,
+    )
     assert run("databases", "--catalog", "dev").stderr.count("chmod 600") == 1
 
 
-def test_the_file_is_read_only_where_a_name_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_read_only_where_a_name_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configured(tmp_path, monkeypatch, "broken")
     PaimonTable.create(str(tmp_path / "t"), [("id", "INT")])
     assert run("stats", str(tmp_path / "t"), env={"PAIMON_STREAM_CATALOG": "dev"}).exit_code == 0

@@ -45,7 +45,17 @@ from tests.kits.streams import Stream
 ROOT = Path(__file__).parents[3]
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 
-READING = ["snapshots", "files", "manifests", "partitions", "stats", "schema", "options", "query", "verify"]
+READING = [
+    "snapshots",
+    "files",
+    "manifests",
+    "partitions",
+    "stats",
+    "schema",
+    "options",
+    "query",
+    "verify",
+]
 READING += ["tag list"]
 CHANGING = {
     "expire": ["--retain-max", "1", "--older-than", "2100-01-01T00:00Z"],
@@ -84,14 +94,18 @@ def table(golden: Golden) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()
+    }
 
 
 # -- reading ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_nothing(table: Path, command: str) -> None:
+def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_nothing(
+    table: Path, command: str
+) -> None:
     before = contents(table)
     human = run(command, table)
     document = answer_of(command, table)
@@ -133,7 +147,10 @@ def test_a_damaged_snapshot_is_named_and_the_others_are_listed(table: Path) -> N
 
 
 def test_files_partitions_and_stats_agree(table: Path) -> None:
-    files, partitions = answer_of("files", table)["files"], answer_of("partitions", table)["partitions"]
+    files, partitions = (
+        answer_of("files", table)["files"],
+        answer_of("partitions", table)["partitions"],
+    )
     stats = answer_of("stats", table)
     assert len(files) == sum(one["files"] for one in partitions) == stats["files"] == 12
     assert sum(one["rows"] for one in files) == stats["rows"] == 36
@@ -148,7 +165,11 @@ def test_files_partitions_and_stats_agree(table: Path) -> None:
 
 def test_manifests_are_those_of_both_lists(table: Path) -> None:
     found = answer_of("manifests", table)["manifests"]
-    assert [(one["list"], one["added_files"]) for one in found] == [("base", 3), ("base", 6), ("delta", 3)]
+    assert [(one["list"], one["added_files"]) for one in found] == [
+        ("base", 3),
+        ("base", 6),
+        ("delta", 3),
+    ]
     assert all((table / "manifest" / one["name"]).stat().st_size == one["bytes"] for one in found)
 
 
@@ -163,7 +184,9 @@ def test_schemas_of_any_time_are_shown(golden: Golden) -> None:
 
 def test_options_are_those_that_are_set_or_all(tmp_path: Path) -> None:
     location = tmp_path / "t"
-    PaimonTable.create(str(location), schema=[("id", "INT")], options={"file.format": "orc", "x": "y"})
+    PaimonTable.create(
+        str(location), schema=[("id", "INT")], options={"file.format": "orc", "x": "y"}
+    )
     own = {one["key"]: one for one in answer_of("options", location)["options"]}
     assert set(own) == {"file.format", "x"}
     assert (own["file.format"]["value"], own["file.format"]["default"]) == ("orc", "parquet")
@@ -173,7 +196,9 @@ def test_options_are_those_that_are_set_or_all(tmp_path: Path) -> None:
     assert not everything["bucket"]["set"]
 
 
-def test_rows_of_a_table_with_a_primary_key_are_said_to_be_those_of_its_files(tmp_path: Path) -> None:
+def test_rows_of_a_table_with_a_primary_key_are_said_to_be_those_of_its_files(
+    tmp_path: Path,
+) -> None:
     location = tmp_path / "t"
     keyed = PaimonTable.create(
         str(location),
@@ -182,23 +207,34 @@ def test_rows_of_a_table_with_a_primary_key_are_said_to_be_those_of_its_files(tm
         options={"bucket": "1", "write-only": "true"},
     )
     for value in (1, 2):
-        keyed.append(pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], pa.int32())}))
+        keyed.append(
+            pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], pa.int32())})
+        )
     assert "2 in files, before they are merged by key" in run("stats", location).stdout
     assert answer_of("stats", location)["primary_keys"] == ["id"]
 
 
-def test_an_overwrite_says_how_many_rows_it_wrote_and_by_how_many_the_table_changed(tmp_path: Path) -> None:
+def test_an_overwrite_says_how_many_rows_it_wrote_and_by_how_many_the_table_changed(
+    tmp_path: Path,
+) -> None:
     table = PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")])
     for write in (table.append, table.overwrite):
         write(pa.table({"id": pa.array([1, 2, 3], pa.int32())}))
     newest, oldest = answer_of("snapshots", tmp_path / "t")["snapshots"]
     assert [(one["rows"], one["delta_records"]) for one in (oldest, newest)] == [(3, 3), (3, 0)]
     lines = run("snapshots", tmp_path / "t", "--columns", "kind,rows,change").stdout.splitlines()
-    assert [line.split() for line in lines if "3" in line] == [["OVERWRITE", "3", "+0"], ["APPEND", "3", "+3"]]
+    assert [line.split() for line in lines if "3" in line] == [
+        ["OVERWRITE", "3", "+0"],
+        ["APPEND", "3", "+3"],
+    ]
 
 
 def test_query_lists_who_writes_here(table: Path) -> None:
-    marks = {"paimon-stream.query-id": "q1", "paimon-stream.run-id": "r", "paimon-stream.checkpoint": "/ck"}
+    marks = {
+        "paimon-stream.query-id": "q1",
+        "paimon-stream.run-id": "r",
+        "paimon-stream.checkpoint": "/ck",
+    }
     empty = {"commit.force-create-snapshot": "true"}
     location = table.parent / "streamed"
     PaimonTable.create(str(location), schema=[("id", "INT")], options=empty)
@@ -206,7 +242,9 @@ def test_query_lists_who_writes_here(table: Path) -> None:
     for batch in (0, 1, 4, 7):
         commit.commit(batch, [], watermark=5, properties=marks)
     assert answer_of("query", location)["writers"][0]["last_rows"] is None
-    summary = BatchSummary(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
+    summary = BatchSummary(
+        files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500
+    )
     commit.commit(8, [], properties={**marks, **summary.properties()})
     shown = run("query", location).stdout
     assert all(text in shown for text in ("1,234", "4.0 KiB", "2.5 s"))
@@ -215,7 +253,12 @@ def test_query_lists_who_writes_here(table: Path) -> None:
     assert [one[f"last_{name}"] for name in names] == [2, 1234, 4096, 1, 1, 2500]
     assert (one["user"], one["query_id"], one["checkpoint"], one["runs"]) == ("etl", "q1", "/ck", 1)
     assert (one["first_batch"], one["last_batch"], one["gaps"]) == (0, 8, [[2, 3], [5, 6]])
-    assert (one["last_snapshot"], one["batches"], one["watermark"], one["stream"]) == (5, 5, 5, False)
+    assert (one["last_snapshot"], one["batches"], one["watermark"], one["stream"]) == (
+        5,
+        5,
+        5,
+        False,
+    )
     assert "2-3, 5-6" in run("query", location).stdout
 
 
@@ -226,7 +269,9 @@ def test_files_of_some_partitions_are_listed(table: Path) -> None:
     day = answer_of("files", table, "--partition", "dt=2024-01-01")["files"]
     assert 0 < len(some) < len(day) < len(everything)
     assert run("files", table, "--partition", "2024-01-01").exit_code == 2
-    assert run("files", table, "--partition", "nope=1").exit_code == code_of(errors.IncompatibleSchema("no"))
+    assert run("files", table, "--partition", "nope=1").exit_code == code_of(
+        errors.IncompatibleSchema("no")
+    )
 
 
 # -- changing -----------------------------------------------------------------------------------------
@@ -253,7 +298,9 @@ def test_what_changes_something_is_shown_first_and_done_with_yes(table: Path, co
 
 def test_what_has_nothing_to_do_ends_well_without_yes(tmp_path: Path) -> None:
     location = tmp_path / "t"
-    PaimonTable.create(str(location), schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"])
+    PaimonTable.create(
+        str(location), schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"]
+    )
     for command, arguments in CHANGING.items():
         if command not in ("tag delete", "rollback", "drop-partition"):
             assert run(command, location, *arguments).exit_code == 0, command
@@ -301,15 +348,27 @@ def test_a_compaction_of_a_table_with_a_primary_key_says_what_only_moves(golden:
     assert run("compact", path, "--full").stdout == "There is nothing to compact.\n"
 
 
-def test_stats_say_what_needs_a_compaction_what_it_gains_and_how_to_start_it(golden: Golden) -> None:
+def test_stats_say_what_needs_a_compaction_what_it_gains_and_how_to_start_it(
+    golden: Golden,
+) -> None:
     path, _ = golden("compaction/append_remainder")
     shown = run("stats", path).stdout
     assert re.search(r"to compact +11 files \([\d.]+ KiB\) into about 2, in 2 buckets\n", shown)
     assert re.search(r"p=a +0 +6 +6 +[\d.]+ KiB +6 +1\n", shown)
-    assert f"opens 5.5 files where one would do. Start the compaction: paimon-stream compact --yes {path}\n" in shown
+    assert (
+        f"opens 5.5 files where one would do. Start the compaction: paimon-stream compact --yes {path}\n"
+        in shown
+    )
     found = answer_of("stats", path)["to_compact"]
-    assert (found["files_before"], found["files_after"], found["read_amplification"]) == (11, 2, 5.5)
-    assert [(one["reads_before"], one["reads_after"]) for one in found["buckets"]] == [(6, 1), (5, 1)]
+    assert (found["files_before"], found["files_after"], found["read_amplification"]) == (
+        11,
+        2,
+        5.5,
+    )
+    assert [(one["reads_before"], one["reads_after"]) for one in found["buckets"]] == [
+        (6, 1),
+        (5, 1),
+    ]
     assert run(*shlex.split(found["command"])[1:]).exit_code == 0
     assert answer_of("stats", path)["to_compact"]["command"] is None
     path, _ = golden("compaction/append_bucketed")
@@ -366,7 +425,12 @@ def test_a_dry_run_of_a_compaction_can_be_asked_for(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["--order-strategy", "zorder"], ["--order_by", "k"], ["--option", "sort-compaction.range-strategy=SIZE"]]
+    "given",
+    [
+        ["--order-strategy", "zorder"],
+        ["--order_by", "k"],
+        ["--option", "sort-compaction.range-strategy=SIZE"],
+    ],
 )
 def test_a_sorting_compaction_is_refused_by_name(golden: Golden, given: list[str]) -> None:
     path, _ = golden("compaction/append_remainder")
@@ -387,7 +451,10 @@ def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> N
     assert again.exit_code == 1
     (stream,) = json.loads(again.stdout)["streams"]
     assert stream["verdict"] == "CheckpointReset"
-    assert "What to do" in run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden").stdout
+    assert (
+        "What to do"
+        in run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden").stdout
+    )
     file = answer_of("files", table)["files"][0]["path"]
     Path(file).unlink()
     assert run("verify", table).exit_code == 1
@@ -405,7 +472,9 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     assert contents(table) == before
 
 
-def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_each(table: Path) -> None:
+def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_each(
+    table: Path,
+) -> None:
     pin = table / "tag" / "tag-paimon-stream-rollback-2-0123abcd"
     pin.parent.mkdir(exist_ok=True)
     shutil.copyfile(table / "snapshot" / "snapshot-2", pin)
@@ -448,8 +517,12 @@ def every_command() -> Iterator[tuple[str, list[str]]]:
     yield "tag create", ["name"]
 
 
-@pytest.mark.parametrize(("command", "arguments"), list(every_command()), ids=lambda given: str(given))
-def test_a_missing_table_is_one_line_and_3(tmp_path: Path, command: str, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "arguments"), list(every_command()), ids=lambda given: str(given)
+)
+def test_a_missing_table_is_one_line_and_3(
+    tmp_path: Path, command: str, arguments: list[str]
+) -> None:
     result = run(command, tmp_path / "nothing", *arguments, "--json")
     assert result.exit_code == 3
     (line,) = result.stderr.splitlines()
@@ -464,11 +537,22 @@ def test_a_missing_table_is_one_line_and_3(tmp_path: Path, command: str, argumen
     [
         (c, a)
         for c, a in every_command()
-        if c not in ("snapshots", "verify", "schema", "options", "tag list", "tag delete", "repair-hints")
+        if c
+        not in (
+            "snapshots",
+            "verify",
+            "schema",
+            "options",
+            "tag list",
+            "tag delete",
+            "repair-hints",
+        )
     ],
     ids=lambda given: str(given),
 )
-def test_a_broken_table_is_one_line_and_changes_nothing(table: Path, command: str, arguments: list[str]) -> None:
+def test_a_broken_table_is_one_line_and_changes_nothing(
+    table: Path, command: str, arguments: list[str]
+) -> None:
     for one in (2, 3):
         (table / "snapshot" / f"snapshot-{one}").write_text("{")
     before = contents(table)
@@ -487,10 +571,14 @@ def test_verify_finds_what_is_broken_instead_of_failing(table: Path) -> None:
     (table / "snapshot" / "snapshot-2").write_text("{")
     result = run("verify", table, "--json")
     assert result.exit_code == 1
-    assert any(one["path"] == "snapshot/snapshot-2" for one in json.loads(result.stdout)["findings"])
+    assert any(
+        one["path"] == "snapshot/snapshot-2" for one in json.loads(result.stdout)["findings"]
+    )
 
 
-def test_the_json_of_verify_has_the_columns_of_its_listing_and_is_that_of_the_report(table: Path) -> None:
+def test_the_json_of_verify_has_the_columns_of_its_listing_and_is_that_of_the_report(
+    table: Path,
+) -> None:
     loaded = PaimonTable.load(str(table))
     for file in loaded.files():
         Path(file.path).unlink()
@@ -502,7 +590,9 @@ def test_the_json_of_verify_has_the_columns_of_its_listing_and_is_that_of_the_re
     assert shown.split() == ["file", "snapshots", "tags"]
 
 
-def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_report(table: Path) -> None:
+def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_report(
+    table: Path,
+) -> None:
     litter = table / "manifest" / "manifest-litter"
     litter.write_text("litter")
     os.utime(litter, (0, 0))
@@ -516,7 +606,10 @@ def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_r
 def test_orphans_names_the_links_that_it_left(table: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (table / "index").symlink_to(tmp_path / "outside")
-    assert "Links and folders that Paimon did not name were left: index." in run("orphans", table).stdout
+    assert (
+        "Links and folders that Paimon did not name were left: index."
+        in run("orphans", table).stdout
+    )
     assert json.loads(run("orphans", table, "--json").stdout)["skipped"] == ["index"]
 
 
@@ -602,7 +695,10 @@ def test_what_the_table_refuses_is_1_or_3(table: Path) -> None:
 def test_storage_options_can_be_read_from_files(table: Path, tmp_path: Path) -> None:
     (tmp_path / "value").write_text("true\n")
     option = "paimon-stream.unsafe-single-writer"
-    assert run("snapshots", table, "--storage-option", f"{option}=@{tmp_path / 'value'}").exit_code == 0
+    assert (
+        run("snapshots", table, "--storage-option", f"{option}=@{tmp_path / 'value'}").exit_code
+        == 0
+    )
     (tmp_path / "value").write_text("hunter2")
     refused = run("snapshots", table, "--storage-option", f"s3.secret-key=@{tmp_path / 'value'}")
     assert refused.exit_code == 1
@@ -642,7 +738,14 @@ def test_a_file_is_no_table(tmp_path: Path, command: str) -> None:
 def test_a_warehouse_names_its_tables_once(table: Path) -> None:
     (line,) = run("stats", table.parent.parent).stderr.splitlines()
     assert line.count(str(table)) == 1
-    assert len(json.loads(run("stats", table.parent.parent, "--json").stdout)["error"]["facts"]["tables"]) == 1
+    assert (
+        len(
+            json.loads(run("stats", table.parent.parent, "--json").stdout)["error"]["facts"][
+                "tables"
+            ]
+        )
+        == 1
+    )
 
 
 def test_a_mistyped_command_names_the_near_one() -> None:
@@ -656,7 +759,9 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
     assert "Traceback" in run("stats", tmp_path, "--debug").stderr
 
 
-def test_a_defect_is_a_line_and_a_code_of_its_own(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_a_line_and_a_code_of_its_own(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("boom")
 
@@ -708,7 +813,9 @@ def test_help_of_a_command_has_an_example_and_needs_no_table(command: str) -> No
 
 def test_the_page_is_what_the_commands_say() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
-    assert page == render(ROOT / "tests" / "golden"), "run: python -m docs.generators.cli tests/golden > docs/cli.md"
+    assert page == render(ROOT / "tests" / "golden"), (
+        "run: python -m docs.generators.cli tests/golden > docs/cli.md"
+    )
     for command, _ in every_command():
         assert f"\n## `{command} TABLE" in page, command
 
@@ -737,7 +844,9 @@ def test_without_the_extra_one_line_names_it() -> None:
 
 def test_the_module_runs_and_a_closed_pipe_is_no_error(table: Path) -> None:
     command = [sys.executable, "-m", "paimon_stream", "files", str(table)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -836,7 +945,9 @@ def test_a_name_cannot_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
     assert answer_of("query", location)["writers"][0]["user"] == "me\x1b[2J[red]\nforged"
 
 
-def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with progress() as reporter:
         reporter("files", 1, 2)
         reporter("files", 2, 2)

@@ -29,7 +29,15 @@ from click.testing import CliRunner, Result
 
 from paimon_stream import PaimonTable
 from paimon_stream.cli.app import cli
-from paimon_stream.cli.output import Column, Listing, choose, json_of, listing_lines, pair_lines, sentence_lines
+from paimon_stream.cli.output import (
+    Column,
+    Listing,
+    choose,
+    json_of,
+    listing_lines,
+    pair_lines,
+    sentence_lines,
+)
 from paimon_stream.cli.text import COMMAND_OF, in_commands, partition_of, partition_text
 from paimon_stream.errors import InvalidData
 from tests.kits.tables import append
@@ -109,7 +117,9 @@ def test_the_columns_that_are_named_are_shown_in_their_order() -> None:
     assert laid_out(None, ["secret", "row-count", " ID "])[0].split() == ["secret", "rows", "id"]
     assert [one.key for one in choose(COLUMNS, ["all"])] == [one.key for one in COLUMNS]
     assert [one.key for one in choose(COLUMNS, ["id", "all"])][:2] == ["id", "name"]
-    with pytest.raises(click.UsageError, match=r"There is no column 'nope'\. The columns are: name, rows, id"):
+    with pytest.raises(
+        click.UsageError, match=r"There is no column 'nope'\. The columns are: name, rows, id"
+    ):
         choose(COLUMNS, ["nope"])
 
 
@@ -125,7 +135,9 @@ def test_a_sentence_is_broken_between_words_and_a_path_stays_whole() -> None:
 
 
 def test_a_name_in_a_sentence_begins_no_line_and_moves_no_cursor() -> None:
-    lines = [line.plain for line in sentence_lines("The users are me\nforged 7 and \x1b[2J\u202e.", None)]
+    lines = [
+        line.plain for line in sentence_lines("The users are me\nforged 7 and \x1b[2J\u202e.", None)
+    ]
     assert lines == [r"The users are me\x0aforged 7 and \x1b[2J\x202e."]
 
 
@@ -165,7 +177,9 @@ def on_a_terminal(width: int, *arguments: str) -> list[str]:
     """The lines that the command shows on a terminal of that width, without colours."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "paimon_stream", *arguments],
         stdout=there,
@@ -193,7 +207,22 @@ def pieces(descriptor: int) -> Iterator[bytes]:
 
 # -- partitions -----------------------------------------------------------------------------------------
 
-VALUES = ["é/ö", "é%2Fö", "e\u0301/ö", "a, b=c", '"', "NULL", None, "", " ", "-", "x\ty", "ok", "2024-01-01", "1"]
+VALUES = [
+    "é/ö",
+    "é%2Fö",
+    "e\u0301/ö",
+    "a, b=c",
+    '"',
+    "NULL",
+    None,
+    "",
+    " ",
+    "-",
+    "x\ty",
+    "ok",
+    "2024-01-01",
+    "1",
+]
 
 
 def test_no_two_partitions_look_alike_and_what_is_shown_can_be_typed() -> None:
@@ -201,7 +230,11 @@ def test_no_two_partitions_look_alike_and_what_is_shown_can_be_typed() -> None:
     assert len(set(shown)) == len(VALUES)
     assert all(text.isprintable() for text in shown)
     assert [partition_of(text) for text in shown] == [{"dt": value, "hr": "3"} for value in VALUES]
-    assert (partition_text({"dt": None}), partition_text({"dt": "ok"}), partition_text({})) == ("dt=NULL", "dt=ok", "-")
+    assert (partition_text({"dt": None}), partition_text({"dt": "ok"}), partition_text({})) == (
+        "dt=NULL",
+        "dt=ok",
+        "-",
+    )
 
 
 @pytest.mark.parametrize("typed", ["", "dt", "=1", "dt=1,", "dt=1,hr", 'dt="a', 'dt="a"b', ",dt=1"])
@@ -225,11 +258,18 @@ def test_a_column_given_twice_is_a_usage_error() -> None:
         ("DATE", dt.date(1975, 7, 18), "NaT"),
     ],
 )
-def test_a_typed_value_that_is_no_value_selects_nothing(tmp_path: Path, type_: str, there: Any, typed: str) -> None:
+def test_a_typed_value_that_is_no_value_selects_nothing(
+    tmp_path: Path, type_: str, there: Any, typed: str
+) -> None:
     path = tmp_path / "t"
-    table = PaimonTable.create(str(path), schema=[("id", "INT"), ("dt", type_)], partition_keys=["dt"])
+    table = PaimonTable.create(
+        str(path), schema=[("id", "INT"), ("dt", type_)], partition_keys=["dt"]
+    )
     table.append(pa.table({"id": pa.array([1], pa.int32()), "dt": [there]}))
-    for arguments in (("drop-partition", "--yes", path, f"dt={typed}"), ("files", path, f"--partition=dt={typed}")):
+    for arguments in (
+        ("drop-partition", "--yes", path, f"dt={typed}"),
+        ("files", path, f"--partition=dt={typed}"),
+    ):
         refused = run(*arguments)
         assert (refused.exit_code, repr(typed) in refused.output) == (1, True), refused.output
     for call in (
@@ -299,13 +339,21 @@ def literals(path: Path) -> Iterator[str]:
             parts = [one.value if isinstance(one, ast.Constant) else "x" for one in node.values]
             left_out |= {id(one) for one in node.values}
             yield "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in left_out
+        ):
             yield node.value
 
 
 def test_errors_at_a_terminal_cite_commands(golden: Golden) -> None:
     path, _ = golden("append_plain")
-    for arguments in (["rollback", path, "9"], ["rollback", path, "nobody"], ["stats", path.parent]):
+    for arguments in (
+        ["rollback", path, "9"],
+        ["rollback", path, "nobody"],
+        ["stats", path.parent],
+    ):
         said = run(*arguments).stderr
         assert "PaimonTable" not in said
         assert "tags()" not in said
@@ -328,7 +376,9 @@ def completed(shell: str, words: str, current: int) -> str:
     environment = {"COMP_WORDS": words, "COMP_CWORD": str(current)}
     if shell == "fish":
         environment["COMP_CWORD"] = words.split(" ")[current]
-    result = CliRunner().invoke(cli, env={**environment, "_PAIMON_STREAM_COMPLETE": f"{shell}_complete"})
+    result = CliRunner().invoke(
+        cli, env={**environment, "_PAIMON_STREAM_COMPLETE": f"{shell}_complete"}
+    )
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -349,7 +399,9 @@ def test_an_unknown_shell_is_a_usage_error() -> None:
 
 def test_a_name_that_would_begin_a_line_is_not_offered(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    table = PaimonTable.create(path, schema=[("id", "INT")], options={"commit.force-create-snapshot": "true"})
+    table = PaimonTable.create(
+        path, schema=[("id", "INT")], options={"commit.force-create-snapshot": "true"}
+    )
     for number, user in enumerate(("me", "evil\nplain,forged")):
         table.new_commit(user).commit(number, [])
     assert completed("bash", f"paimon-stream snapshots {path} --user ", 4) == "plain,me\n"
@@ -363,11 +415,16 @@ def test_what_a_table_knows_is_offered(golden: Golden) -> None:
     PaimonTable.load(f"{path}$branch_test").create_tag("of-branch", 1)
     assert completed("bash", f"paimon-stream snapshots {path} --branch t", 4) == "plain,test\n"
     assert completed("bash", f"paimon-stream branch delete {path} t", 4) == "plain,test\n"
-    assert completed("bash", f"paimon-stream tag delete --branch test {path} of", 6) == "plain,of-branch\n"
+    assert (
+        completed("bash", f"paimon-stream tag delete --branch test {path} of", 6)
+        == "plain,of-branch\n"
+    )
     assert completed("bash", f"paimon-stream snapshots {path} --user g", 4) == "plain,golden\n"
     assert completed("bash", f"paimon-stream tag delete {path} m", 4) == "plain,month-end\n"
     assert "plain,month-end" in completed("bash", f"paimon-stream rollback {path} ", 3)
-    assert completed("bash", f"paimon-stream snapshots {path} --columns id,ki", 4) == "plain,id,kind\n"
+    assert (
+        completed("bash", f"paimon-stream snapshots {path} --columns id,ki", 4) == "plain,id,kind\n"
+    )
     assert completed("bash", "paimon-stream snapshots /da", 2).startswith("dir,")
     assert completed("bash", "paimon-stream snapshots /nowhere --user g", 4).strip() == ""
 

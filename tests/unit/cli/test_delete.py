@@ -25,16 +25,30 @@ def run(*args: str) -> Any:
 
 def test_the_command_counts_first_and_then_deletes(tmp_path: Any) -> None:
     location = str(tmp_path / "db.db" / "t")
-    columns = [("id", "INT"), ("a b", "STRING"), ("d", "DATE"), ("ok", "BOOLEAN"), ("n", "ARRAY<INT>")]
+    columns = [
+        ("id", "INT"),
+        ("a b", "STRING"),
+        ("d", "DATE"),
+        ("ok", "BOOLEAN"),
+        ("n", "ARRAY<INT>"),
+    ]
     table = PaimonTable.create(location, columns, options=VECTORS)
     days = pa.array([20_000, 20_001, None, 20_003], pa.int32()).cast(pa.date32())
     some = {"id": pa.array([1, 2, 3, 4], pa.int32()), "a b": ["it's", "y", "z", None], "d": days}
-    table.append(pa.table({**some, "ok": [True, False, None, True], "n": pa.array([[1], None, [], [2]])}))
+    table.append(
+        pa.table({**some, "ok": [True, False, None, True], "n": pa.array([[1], None, [], [2]])})
+    )
     for where, rows in (
-        ("id = 1", 1), ("id<>1", 3), ("`a b` = 'it''s'", 1), ("`a b` is null", 1), ("d > 2024-10-04", 2),
-        ("d>='2024-10-04' and id != 1", 2), ("ok = true AND n IS NOT NULL", 2), ("id >= 2 AND id <= 3", 2),
+        ("id = 1", 1),
+        ("id<>1", 3),
+        ("`a b` = 'it''s'", 1),
+        ("`a b` is null", 1),
+        ("d > 2024-10-04", 2),
+        ("d>='2024-10-04' and id != 1", 2),
+        ("ok = true AND n IS NOT NULL", 2),
+        ("id >= 2 AND id <= 3", 2),
         ("id < -5", 0),
-    ):  # fmt: skip
+    ):
         answer = run("delete", "--json", "--where", where, location)
         assert json.loads(answer.stdout)["rows"] == rows, (where, answer.output)
     done = run("delete", "--yes", "--where", "id = 2", location)

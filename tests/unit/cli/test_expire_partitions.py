@@ -25,17 +25,29 @@ def run(*args: str) -> Any:
 def location(tmp_path: Any) -> str:
     made = str(tmp_path / "db.db" / "t")
     table = PaimonTable.create(made, [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"])
-    table.append(pa.table({"id": pa.array([1, 2, 3], pa.int32()), "dt": ["20000101", "20000102", "99990101"]}))
+    table.append(
+        pa.table(
+            {"id": pa.array([1, 2, 3], pa.int32()), "dt": ["20000101", "20000102", "99990101"]}
+        )
+    )
     return made
 
 
-GIVEN = ("--option", "partition.expiration-time=7 d", "--option", "partition.timestamp-formatter=yyyyMMdd")
+GIVEN = (
+    "--option",
+    "partition.expiration-time=7 d",
+    "--option",
+    "partition.timestamp-formatter=yyyyMMdd",
+)
 
 
 def test_it_shows_first_and_then_drops(location: str) -> None:
     shown = run(location, *GIVEN)
     assert shown.exit_code == 5
-    assert "2 partitions with 2 files and 2 rows would expire: dt=20000101 and dt=20000102." in shown.output
+    assert (
+        "2 partitions with 2 files and 2 rows would expire: dt=20000101 and dt=20000102."
+        in shown.output
+    )
     assert PaimonTable.load(location).to_arrow().num_rows == 3
     done = run(location, *GIVEN, "--yes")
     assert done.exit_code == 0 and "rows expired: dt=20000101 and dt=20000102." in done.output
@@ -65,7 +77,9 @@ def test_its_json_names_the_partitions_by_column(location: str) -> None:
         ((*GIVEN[:3], "partition.timestamp-formatter=yyyyMMMdd"), "'MMM' is not read here"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(location: str, given: tuple[str, ...], text: str) -> None:
+def test_what_cannot_be_is_said_in_one_line(
+    location: str, given: tuple[str, ...], text: str
+) -> None:
     answer = run(location, *given, "--yes")
     assert answer.exit_code == 1
     assert text in answer.stderr and location in answer.stderr

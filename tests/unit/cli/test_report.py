@@ -34,7 +34,10 @@ def test_a_table_gets_a_page(warehouse: Path, tmp_path: Path) -> None:
     output = tmp_path / "orders.html"
     done = run("-o", output, "--json", warehouse / "shop.db/orders")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"output": str(output), "tables": [str(warehouse / "shop.db/orders")]}
+    assert json.loads(done.stdout) == {
+        "output": str(output),
+        "tables": [str(warehouse / "shop.db/orders")],
+    }
     text = output.read_text()
     assert text.count("<details class=table open>") == 1
     assert "<h3>Commits by phase</h3>" in text

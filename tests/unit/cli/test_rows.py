@@ -22,7 +22,12 @@ from click.testing import CliRunner, Result
 from paimon_stream import PaimonTable, catalog
 from paimon_stream.cli.app import cli
 
-COLUMNS = [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("at", "TIMESTAMP(9)"), ("price", "DECIMAL(10, 2)")]
+COLUMNS = [
+    ("id", "BIGINT NOT NULL"),
+    ("note", "STRING"),
+    ("at", "TIMESTAMP(9)"),
+    ("price", "DECIMAL(10, 2)"),
+]
 SECOND = 1_000_000_000
 
 
@@ -31,8 +36,15 @@ def warehouse(tmp_path: Path) -> str:
     found = catalog({"warehouse": str(tmp_path)})
     found.create_database("empty")
     found.create_database("shop")
-    orders = found.create_table("shop.orders", COLUMNS, primary_keys=["id"], options={"bucket": "1"})
-    first = [[1, 2], ["one", None], pa.array([1, SECOND], pa.timestamp("ns")), [Decimal("1.20"), None]]
+    orders = found.create_table(
+        "shop.orders", COLUMNS, primary_keys=["id"], options={"bucket": "1"}
+    )
+    first = [
+        [1, 2],
+        ["one", None],
+        pa.array([1, SECOND], pa.timestamp("ns")),
+        [Decimal("1.20"), None],
+    ]
     orders.append(pa.table(first, names=[name for name, _ in COLUMNS]))
     orders.create_tag("before")
     second = [[2], ["a\nb"], pa.array([None], pa.timestamp("ns")), [Decimal("3.00")]]
@@ -53,10 +65,17 @@ def rows(*words: str, env: dict[str, str] | None = None) -> list[dict[str, objec
 
 def test_a_warehouse_is_listed_with_its_empty_databases(warehouse: str) -> None:
     lines = run("ls", warehouse).stdout.splitlines()
-    assert [line.split()[:2] for line in lines] == [["database", "table"], ["empty", "-"], ["shop", "orders"]]
+    assert [line.split()[:2] for line in lines] == [
+        ["database", "table"],
+        ["empty", "-"],
+        ["shop", "orders"],
+    ]
     of_one = json.loads(run("ls", "--json", "--database", "shop", warehouse).stdout)
     location = f"{warehouse}/shop.db/orders"
-    assert of_one == {"warehouse": warehouse, "tables": [{"database": "shop", "table": "orders", "location": location}]}
+    assert of_one == {
+        "warehouse": warehouse,
+        "tables": [{"database": "shop", "table": "orders", "location": location}],
+    }
 
 
 def test_a_database_that_is_missing_ends_with_its_own_code(warehouse: str) -> None:
@@ -82,14 +101,20 @@ def test_rows_are_chosen_by_number_condition_and_time(warehouse: str) -> None:
     assert len(rows("--limit", "1", location)) == 1
     assert [one["id"] for one in rows("--where", "note IS NOT NULL AND id > 1", location)] == [2]
     assert [one["note"] for one in rows("--tag", "before", location)] == ["one", None]
-    assert [one["note"] for one in rows("--snapshot", "1", "--columns", "note", location)] == ["one", None]
+    assert [one["note"] for one in rows("--snapshot", "1", "--columns", "note", location)] == [
+        "one",
+        None,
+    ]
     now = dt.datetime.now(dt.timezone.utc).isoformat()
     assert rows("--as-of", now, location) == rows(location)
     assert run("head", "--as-of", "2001-01-01", location).exit_code == 3
 
 
 def test_no_rows_are_a_sentence(warehouse: str) -> None:
-    assert run("head", "--where", "id = 7", f"{warehouse}/shop.db/orders").stdout == "No row fulfils the condition.\n"
+    assert (
+        run("head", "--where", "id = 7", f"{warehouse}/shop.db/orders").stdout
+        == "No row fulfils the condition.\n"
+    )
 
 
 def test_a_name_is_found_in_the_warehouse_and_a_folder_is_not_looked_for(warehouse: str) -> None:
@@ -100,7 +125,9 @@ def test_a_name_is_found_in_the_warehouse_and_a_folder_is_not_looked_for(warehou
     assert run("snapshots", "--json", "shop.orders", env=named).exit_code == 0
 
 
-@pytest.mark.parametrize(("table", "code"), [("orders", 1), ("shop.nothing", 3), ("shop.orders$snapshots", 1)])
+@pytest.mark.parametrize(
+    ("table", "code"), [("orders", 1), ("shop.nothing", 3), ("shop.orders$snapshots", 1)]
+)
 def test_a_name_that_is_no_table_is_one_clear_error(warehouse: str, table: str, code: int) -> None:
     done = run("head", "--warehouse", warehouse, table)
     assert done.exit_code == code
@@ -110,9 +137,15 @@ def test_a_name_that_is_no_table_is_one_clear_error(warehouse: str, table: str, 
 # -- rows for other programs ------------------------------------------------------------------------------
 
 KINDS = [
-    ("id", "INT"), ("s", "STRING"), ("d", "DECIMAL(10, 2)"), ("b", "BYTES"), ("l", "ARRAY<INT>"),
-    ("r", "ROW<a INT, w STRING>"), ("m", "MAP<STRING, INT>"), ("t", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
-]  # fmt: skip
+    ("id", "INT"),
+    ("s", "STRING"),
+    ("d", "DECIMAL(10, 2)"),
+    ("b", "BYTES"),
+    ("l", "ARRAY<INT>"),
+    ("r", "ROW<a INT, w STRING>"),
+    ("m", "MAP<STRING, INT>"),
+    ("t", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+]
 
 
 @pytest.fixture
@@ -121,7 +154,16 @@ def kinds(tmp_path: Path) -> str:
     table = PaimonTable.create(str(tmp_path / "kinds"), KINDS)
     schema = table.to_arrow().schema
     at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
-    values = [1, 'a"b,\nc', Decimal("1.20"), b"hi\xff", [1, None], {"a": 1, "w": "x"}, [("k", 1)], at]
+    values = [
+        1,
+        'a"b,\nc',
+        Decimal("1.20"),
+        b"hi\xff",
+        [1, None],
+        {"a": 1, "w": "x"},
+        [("k", 1)],
+        at,
+    ]
     nothing = dict.fromkeys(schema.names)
     first = dict(zip(schema.names, values, strict=True))
     table.append(pa.Table.from_pylist([first, nothing, {**nothing, "id": 3, "s": ""}], schema))
@@ -136,7 +178,9 @@ def test_csv_is_read_as_what_it_was(kinds: str) -> None:
     assert first[:6] == ["1", 'a"b,\nc', "1.20", "aGn/", "[1, null]", '{"a": 1, "w": "x"}']
     assert first[6:] == ['[["k", 1]]', "2024-01-01 00:00:00.000Z"]
     assert empty == [""] * 8 and last[:2] == ["3", ""]
-    assert done.stdout.endswith(f"{',' * 7}\n" + '3,""' + "," * 6 + "\n")  # NULL has no quotes, and a text has
+    assert done.stdout.endswith(
+        f"{',' * 7}\n" + '3,""' + "," * 6 + "\n"
+    )  # NULL has no quotes, and a text has
 
 
 def test_json_is_an_object_on_each_line(kinds: str) -> None:
@@ -158,9 +202,15 @@ def test_head_writes_some_rows_and_cat_all(tmp_path: Path) -> None:
         table.append(pa.table({"id": pa.array(range(start, start + 8), pa.int32())}))
     for form, more in (("csv", 1), ("json", 0), ("table", 1)):
         assert len(run("head", "--format", form, table.location).stdout.splitlines()) == 10 + more
-        assert len(run("head", "--format", form, "--limit", "20", table.location).stdout.splitlines()) == 20 + more
+        assert (
+            len(run("head", "--format", form, "--limit", "20", table.location).stdout.splitlines())
+            == 20 + more
+        )
         assert len(run("cat", "--format", form, table.location).stdout.splitlines()) == 24 + more
-        assert len(run("cat", "--format", form, "--limit", "9", table.location).stdout.splitlines()) == 9 + more
+        assert (
+            len(run("cat", "--format", form, "--limit", "9", table.location).stdout.splitlines())
+            == 9 + more
+        )
     assert run("cat", "--where", "id >= 22", table.location).stdout == '"id"\n22\n23\n'
 
 
@@ -183,12 +233,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         table.append(pa.table({"id": pa.array(range(50_000), pa.int32())}))
     command = f"'{sys.executable}' -m paimon_stream cat '{table.location}'"
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"], capture_output=True, text=True, timeout=60
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", '"id"\n')
 
 
-def test_values_cannot_move_the_cursor_of_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_cannot_move_the_cursor_of_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = PaimonTable.create(str(tmp_path / "t"), [("s", "STRING")])
     table.append(pa.table({"s": ["\x1b[2J"]}))
     assert run("cat", table.location).stdout == '"s"\n"\x1b[2J"\n'

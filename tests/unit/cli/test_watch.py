@@ -33,7 +33,9 @@ from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 from tests.servers.rest_double import RestDouble
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*may lead to deadlocks in the child:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*may lead to deadlocks in the child:DeprecationWarning"
+)
 
 
 @pytest.fixture
@@ -55,7 +57,12 @@ def test_json_is_one_line_for_each_table_and_round(warehouse: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [Path(line["table"]).name for line in lines] == ["orders", "parts"] * 2
     orders, parts = lines[:2]
-    assert (orders["state"], orders["batch"], orders["rows"], orders["attempts"]) == ("silent", 2, 10, 1)
+    assert (orders["state"], orders["batch"], orders["rows"], orders["attempts"]) == (
+        "silent",
+        2,
+        10,
+        1,
+    )
     assert orders["previous"]["batch"] == 1
     assert orders["time"].startswith("2023-11-")
     assert (parts["state"], parts["batch"]) == ("no stream", None)
@@ -64,19 +71,31 @@ def test_json_is_one_line_for_each_table_and_round(warehouse: Path) -> None:
 def test_what_is_no_terminal_gets_one_listing_the_sick_first(warehouse: Path) -> None:
     lines = run(warehouse).stdout.splitlines()
     assert lines[0].split()[:3] == ["table", "state", "batch"]
-    assert [line.split()[:2] for line in lines[1:]] == [["shop.db/orders", "silent"], ["shop.db/parts", "no"]]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["shop.db/orders", "silent"],
+        ["shop.db/parts", "no"],
+    ]
 
 
 def test_tables_warehouses_and_columns_are_chosen(warehouse: Path) -> None:
-    found = run("--columns", "table,why", warehouse / "shop.db/orders", warehouse / "shop.db/parts").stdout
-    assert [line.split()[0] for line in found.splitlines()] == ["table", "shop.db/orders", "shop.db/parts"]
+    found = run(
+        "--columns", "table,why", warehouse / "shop.db/orders", warehouse / "shop.db/parts"
+    ).stdout
+    assert [line.split()[0] for line in found.splitlines()] == [
+        "table",
+        "shop.db/orders",
+        "shop.db/parts",
+    ]
     assert "the query has stopped" in found
 
 
 def test_a_damaged_table_is_first_and_the_others_are_shown(warehouse: Path) -> None:
     (warehouse / "shop.db/parts/schema/schema-0").write_text("{")
     lines = run("--columns", "table,state", warehouse).stdout.splitlines()
-    assert [line.split() for line in lines[1:]] == [["shop.db/parts", "unreadable"], ["shop.db/orders", "silent"]]
+    assert [line.split() for line in lines[1:]] == [
+        ["shop.db/parts", "unreadable"],
+        ["shop.db/orders", "silent"],
+    ]
 
 
 def test_a_place_without_tables_is_an_error_with_its_code(tmp_path: Path) -> None:
@@ -96,7 +115,9 @@ SCREEN_BEFORE = "\x1b[?1049l"
 class Terminal:
     """The command in a terminal of its own."""
 
-    def __init__(self, columns: int, rows: int, *words: object, term: str = "xterm", stdin: bool = True) -> None:
+    def __init__(
+        self, columns: int, rows: int, *words: object, term: str = "xterm", stdin: bool = True
+    ) -> None:
         self.shown = ""
         self.child, self.stream = pty.fork()
         if not self.child:
@@ -106,12 +127,16 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             if not stdin:
                 os.close(0)
-            os.execv(sys.executable, [sys.executable, "-m", "paimon_stream", "watch", *map(str, words)])
+            os.execv(
+                sys.executable, [sys.executable, "-m", "paimon_stream", "watch", *map(str, words)]
+            )
 
     def until(self, wanted: str) -> None:
         """Reads what is shown until this text comes, within a minute."""
         while wanted not in self.shown:
-            assert select.select([self.stream], [], [], 60)[0], f"{wanted!r} is not in {self.shown!r}"
+            assert select.select([self.stream], [], [], 60)[0], (
+                f"{wanted!r} is not in {self.shown!r}"
+            )
             try:
                 self.shown += os.read(self.stream, 65536).decode("utf-8", "replace")
             except OSError:
@@ -123,7 +148,10 @@ class Terminal:
 
     def is_given_back(self) -> bool:
         """Whether the terminal waits for whole lines, and shows the screen before."""
-        return bool(termios.tcgetattr(self.stream)[3] & termios.ICANON) and self.shown.count(SCREEN_BEFORE) == 1
+        return (
+            bool(termios.tcgetattr(self.stream)[3] & termios.ICANON)
+            and self.shown.count(SCREEN_BEFORE) == 1
+        )
 
     def ended(self) -> int:
         """The exit code, after all is read."""
@@ -164,7 +192,9 @@ def test_keys_choose_sort_open_and_end(warehouse: Path, terminal: Callable[..., 
     assert screen.ended() == 0
 
 
-def test_a_narrow_terminal_shows_what_fits(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+def test_a_narrow_terminal_shows_what_fits(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
     screen = terminal(40, 5, "--interval", 60, warehouse)
     screen.until("2 tables, 1 not well")
     screen.until("shop.db/orders")
@@ -172,7 +202,9 @@ def test_a_narrow_terminal_shows_what_fits(warehouse: Path, terminal: Callable[.
     assert screen.ended() == 0
 
 
-def test_ctrl_c_ends_and_gives_the_terminal_back(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+def test_ctrl_c_ends_and_gives_the_terminal_back(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
     screen = terminal(80, 24, "--interval", 60, warehouse)
     screen.until("2 tables")
     screen.press(b"\x03")
@@ -200,9 +232,15 @@ def test_a_kill_gives_the_terminal_back(warehouse: Path, terminal: Callable[...,
     assert screen.is_given_back()
 
 
-def test_ctrl_c_gives_the_terminal_back_where_a_store_never_answers(terminal: Callable[..., Terminal]) -> None:
+def test_ctrl_c_gives_the_terminal_back_where_a_store_never_answers(
+    terminal: Callable[..., Terminal],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        options = [f"s3.endpoint=http://127.0.0.1:{silent.getsockname()[1]}", "s3.access-key=a", "s3.secret-key=b"]
+        options = [
+            f"s3.endpoint=http://127.0.0.1:{silent.getsockname()[1]}",
+            "s3.access-key=a",
+            "s3.secret-key=b",
+        ]
         words = [word for one in options for word in ("--storage-option", one)]
         screen = terminal(80, 24, *words, "s3://bucket/warehouse")
         silent.accept()
@@ -219,12 +257,16 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_one_listing(
     assert "shop.db/orders  silent" in screen.shown
 
 
-def test_a_pipe_gets_one_listing_where_colours_are_forced(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_one_listing_where_colours_are_forced(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert run(warehouse).stdout.startswith("table  ")
 
 
-def test_a_closed_standard_input_gives_no_keys(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+def test_a_closed_standard_input_gives_no_keys(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
     screen = terminal(80, 24, "--rounds", 1, "--interval", 0.1, warehouse, stdin=False)
     assert screen.ended() == 0
     assert "2 tables" in screen.shown
@@ -240,7 +282,9 @@ def test_no_name_commands_the_terminal(warehouse: Path, terminal: Callable[..., 
     assert "\x1b]0" not in screen.shown
 
 
-def test_keys_that_come_together_all_count(warehouse: Path, terminal: Callable[..., Terminal]) -> None:
+def test_keys_that_come_together_all_count(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
     screen = terminal(80, 24, "--interval", 60, warehouse)
     screen.until("by state")
     screen.press(b"\x1b[B\x1b[Bssq")
@@ -248,10 +292,15 @@ def test_keys_that_come_together_all_count(warehouse: Path, terminal: Callable[.
     assert "by age" in screen.shown
 
 
-def test_a_table_is_found_by_its_name_in_the_catalog_that_is_given(warehouse: Path, tmp_path: Path) -> None:
+def test_a_table_is_found_by_its_name_in_the_catalog_that_is_given(
+    warehouse: Path, tmp_path: Path
+) -> None:
     (tmp_path / "catalogs.toml").write_text(f'[catalog.prod]\nwarehouse = "{warehouse}"\n')
     (tmp_path / "catalogs.toml").chmod(0o600)
-    env = {"PAIMON_STREAM_CONFIG": str(tmp_path / "catalogs.toml"), "PAIMON_STREAM_WAREHOUSE": str(warehouse)}
+    env = {
+        "PAIMON_STREAM_CONFIG": str(tmp_path / "catalogs.toml"),
+        "PAIMON_STREAM_WAREHOUSE": str(warehouse),
+    }
     for words in (
         ["shop.orders"],
         ["--catalog", "prod", "shop.orders"],
@@ -260,8 +309,14 @@ def test_a_table_is_found_by_its_name_in_the_catalog_that_is_given(warehouse: Pa
         done = CliRunner().invoke(cli, ["watch", "--columns", "table,state", *words], env=env)
         assert done.exit_code == 0, done.output
         lines = [line.split()[0] for line in done.stdout.splitlines()[1:]]
-        assert lines == ["shop.db/orders", "shop.db/parts"][: len(words) - words.count("--catalog") * 2]
-    assert CliRunner().invoke(cli, ["watch", "--catalog", "prod", "shop.missing"], env=env).exit_code == 3
+        assert (
+            lines
+            == ["shop.db/orders", "shop.db/parts"][: len(words) - words.count("--catalog") * 2]
+        )
+    assert (
+        CliRunner().invoke(cli, ["watch", "--catalog", "prod", "shop.missing"], env=env).exit_code
+        == 3
+    )
 
 
 @pytest.mark.parametrize("place", [None, "db.t"])

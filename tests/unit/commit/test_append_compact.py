@@ -51,7 +51,9 @@ def kinds(bench: Bench, user: str = "me") -> list[str]:
 def test_what_was_written_comes_before_what_was_compacted_under_one_identifier() -> None:
     bench = Bench()
     others(bench, 2)
-    mine = replace(compaction(bench, "other-0", "other-1"), new_files=bench.message("mine").new_files)
+    mine = replace(
+        compaction(bench, "other-0", "other-1"), new_files=bench.message("mine").new_files
+    )
     request = bench.request(5, [mine], watermark=9, properties={"k": "v"})
     outcome = published(bench.committer().commit(request))
     assert outcome.compact == bench.latest() == outcome.newest
@@ -91,7 +93,9 @@ def test_the_compaction_reads_no_manifest_list_and_no_list_of_its_own_append() -
     storage = FaultyStorage(bench.storage)
     mine = replace(compaction(bench, "other-0"), new_files=bench.message("mine").new_files)
     bench.committer(storage).commit(bench.request(5, [mine]))
-    lists = [path for verb, path in storage.operations if verb == "read" and "manifest-list" in path]
+    lists = [
+        path for verb, path in storage.operations if verb == "read" and "manifest-list" in path
+    ]
     assert len(lists) == 2, "those of the snapshot before"
 
 
@@ -108,7 +112,10 @@ def test_numbers_of_a_table_with_a_key_are_the_writers() -> None:
     bench = Bench(options={"bucket": "2"}, keys=("id",))
     others(bench, 1)
     bench.committer().commit(bench.request(5, [bench.message("mine")], renumber=True))
-    assert {e.file.file_name: e.file.min_sequence_number for e in bench.live()} == {"other-0": 0, "mine": 0}
+    assert {e.file.file_name: e.file.min_sequence_number for e in bench.live()} == {
+        "other-0": 0,
+        "mine": 0,
+    }
 
 
 # -- compactions that do not fit any more --------------------------------------------------------------
@@ -164,9 +171,13 @@ def test_the_compaction_of_a_batch_is_still_to_do_after_its_append_but_not_twice
     seen = bench.latest()
     bench.committer().commit(bench.request(5, [bench.message("mine")]))
     first = compaction(bench, "other-0", after="p")
-    published(bench.committer().commit(bench.request(5, [first], kind=CommitKind.COMPACT, seen=seen)))
+    published(
+        bench.committer().commit(bench.request(5, [first], kind=CommitKind.COMPACT, seen=seen))
+    )
     second = compaction(bench, "other-1", after="q")
-    outcome = bench.committer().commit(bench.request(5, [second], kind=CommitKind.COMPACT, seen=seen))
+    outcome = bench.committer().commit(
+        bench.request(5, [second], kind=CommitKind.COMPACT, seen=seen)
+    )
     assert isinstance(outcome, Superseded)
     assert kinds(bench) == ["APPEND", "COMPACT"]
 
@@ -174,7 +185,9 @@ def test_the_compaction_of_a_batch_is_still_to_do_after_its_append_but_not_twice
 def test_another_run_that_went_on_with_the_next_batch_ends_the_compaction() -> None:
     bench = Bench()
     others(bench, 1)
-    observer = At(Phase.HINTED, lambda: bench.committer().commit(bench.request(6, [bench.message("next")])))
+    observer = At(
+        Phase.HINTED, lambda: bench.committer().commit(bench.request(6, [bench.message("next")]))
+    )
     mine = replace(compaction(bench, "other-0"), new_files=bench.message("mine").new_files)
     outcome = published(bench.committer(observer=observer).commit(bench.request(5, [mine])))
     assert isinstance(outcome.compact_failed, SharedCheckpoint)
@@ -216,7 +229,9 @@ def test_a_source_without_changes_makes_no_snapshot_unless_it_is_forced() -> Non
     bench = Bench()
     outcome, _ = cleared(bench, Phase.STAGED, lambda: None)
     assert outcome == Nothing()
-    forced = bench.request(0, source=ClearAll(bench), kind=CommitKind.OVERWRITE, force_snapshot=True)
+    forced = bench.request(
+        0, source=ClearAll(bench), kind=CommitKind.OVERWRITE, force_snapshot=True
+    )
     assert published(bench.committer().commit(forced)).snapshot.delta_record_count == 0
     bench.audit([], orphans=True)
 
@@ -314,7 +329,11 @@ def test_statistics_need_no_other_change() -> None:
     bench.storage.write("statistics/stat-1", b'{"schemaId": 0}')
     request = bench.request(0, kind=CommitKind.ANALYZE, statistics="stat-1")
     made = published(bench.committer().commit(request)).snapshot
-    assert (made.commit_kind, made.statistics, made.delta_record_count) == (CommitKind.ANALYZE, "stat-1", 0)
+    assert (made.commit_kind, made.statistics, made.delta_record_count) == (
+        CommitKind.ANALYZE,
+        "stat-1",
+        0,
+    )
     others(bench, 1, start=1)
     assert bench.latest().statistics == "stat-1"
 
@@ -337,4 +356,7 @@ def test_manifests_are_merged_by_a_commit_of_nothing_else_once() -> None:
 @pytest.mark.parametrize("kind", [CommitKind.APPEND, CommitKind.OVERWRITE])
 def test_a_commit_of_nothing_is_kept_where_empty_commits_are(kind: CommitKind) -> None:
     bench = Bench(options={"snapshot.ignore-empty-commit": "false"})
-    assert published(bench.committer().commit(bench.request(0, kind=kind))).snapshot.commit_kind is kind
+    assert (
+        published(bench.committer().commit(bench.request(0, kind=kind))).snapshot.commit_kind
+        is kind
+    )

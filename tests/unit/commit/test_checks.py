@@ -31,9 +31,13 @@ from tests.kits.faults import FaultyStorage
 UNMERGED = {"manifest.merge-min-count": "10000"}
 
 
-def append(bench: Bench, name: str, *, user: str = "old", committer: Committer | None = None, **more: Any) -> None:
+def append(
+    bench: Bench, name: str, *, user: str = "old", committer: Committer | None = None, **more: Any
+) -> None:
     made = bench.message(name, **more)
-    assert isinstance((committer or bench.committer()).commit(bench.request(0, [made], user=user)), Published)
+    assert isinstance(
+        (committer or bench.committer()).commit(bench.request(0, [made], user=user)), Published
+    )
 
 
 def refused(outcome: Outcome) -> CommitConflict:
@@ -93,7 +97,9 @@ def test_changelogs_and_indexes_of_a_replay_must_exist_as_well(part: str) -> Non
         bench.committer().commit(checked(bench, message))
 
 
-def test_files_of_a_schema_that_is_not_there_are_refused_and_of_one_that_came_later_are_not() -> None:
+def test_files_of_a_schema_that_is_not_there_are_refused_and_of_one_that_came_later_are_not() -> (
+    None
+):
     bench = Bench()
     committer = bench.committer()
     message = bench.message("a")
@@ -125,7 +131,9 @@ def test_a_compaction_that_conflicts_leaves_the_rows_of_its_batch_published() ->
     late = bench.compaction("a", into="b")
     append_and_compact = replace(late, new_files=bench.message("new").new_files)
     bench.committer().commit(bench.request(1, [bench.compaction("a", into="c")], user="you"))
-    assert isinstance(refused(bench.committer().commit(bench.request(1, [append_and_compact]))), DeletedFiles)
+    assert isinstance(
+        refused(bench.committer().commit(bench.request(1, [append_and_compact]))), DeletedFiles
+    )
     bench.audit(["c", "new"], orphans=True)
 
 
@@ -134,7 +142,11 @@ KEYED: dict[str, Any] = {"options": {"bucket": "1"}, "keys": ("id",)}
 
 def keys(low: int, high: int, level: int = 5) -> dict[str, Any]:
     types = (FIELDS[0].type,)
-    return {"level": level, "min_key": serialize(types, (low,)), "max_key": serialize(types, (high,))}
+    return {
+        "level": level,
+        "min_key": serialize(types, (low,)),
+        "max_key": serialize(types, (high,)),
+    }
 
 
 def test_two_compactions_whose_keys_overlap_in_one_level_do_not_both_come_in() -> None:
@@ -155,13 +167,17 @@ def test_two_compactions_whose_keys_overlap_in_one_level_do_not_both_come_in() -
     bench.audit(["c", "x", "y"], orphans=True)
 
 
-def test_files_appended_to_an_upper_level_are_held_against_it_though_appends_are_not_checked() -> None:
+def test_files_appended_to_an_upper_level_are_held_against_it_though_appends_are_not_checked() -> (
+    None
+):
     bench = Bench(**KEYED)
     low, high = (replace(data_file(name), **keys(0, 9)) for name in ("low", "high"))
     message = replace(bench.message("low"), new_files=(low,))
     bench.committer().commit(bench.request(0, [message]))
     with pytest.raises(KeyRangeOverlap):
-        bench.committer().commit(bench.request(1, [replace(bench.message("high"), new_files=(high,))]))
+        bench.committer().commit(
+            bench.request(1, [replace(bench.message("high"), new_files=(high,))])
+        )
 
 
 def test_another_bucket_count_is_named_before_the_files_that_went_with_it() -> None:
@@ -169,7 +185,9 @@ def test_another_bucket_count_is_named_before_the_files_that_went_with_it() -> N
     append(bench, "a")
     late = bench.compaction("a", into="b")
     bench.committer().commit(bench.overwriting(0, [bench.message("c", total=8)]))
-    assert isinstance(refused(bench.committer().commit(bench.request(1, [late]))), BucketCountChanged)
+    assert isinstance(
+        refused(bench.committer().commit(bench.request(1, [late]))), BucketCountChanged
+    )
 
 
 # -- overwrites ------------------------------------------------------------------------------------
@@ -185,7 +203,9 @@ def test_an_overwrite_of_messages_with_deletes_is_held_against_the_table() -> No
     assert isinstance(outcome, Published)
     assert outcome.snapshot.commit_kind is CommitKind.OVERWRITE
     with pytest.raises(DeletedFiles, match="not in the table any more: a"):
-        bench.committer().commit(bench.request(1, [replace(bench.message("d"), deleted_files=(files["a"],))]))
+        bench.committer().commit(
+            bench.request(1, [replace(bench.message("d"), deleted_files=(files["a"],))])
+        )
     bench.audit(["b", "c"], orphans=True)
 
 
@@ -231,7 +251,9 @@ def test_an_overwrite_numbers_its_rows_behind_those_that_it_leaves() -> None:
     files = {entry.file.file_name: entry.file for entry in bench.live()}
     message = replace(bench.message("c"), deleted_files=(files["a"],))
     source = Fixed(collect([message], table_buckets=2).append)
-    bench.committer().commit(bench.request(1, source=source, kind=CommitKind.OVERWRITE, renumber=True))
+    bench.committer().commit(
+        bench.request(1, source=source, kind=CommitKind.OVERWRITE, renumber=True)
+    )
     numbers = {e.file.file_name: e.file.min_sequence_number for e in bench.live()}
     assert numbers == {"b": 10, "c": 20}
 
@@ -256,7 +278,9 @@ def test_checking_costs_the_same_however_large_the_rest_of_the_table_is(mode: st
         committer = bench.committer(storage)
         committer.commit(checked(bench, bench.message("a", dt="d001")))
         assert len(manifests_read(storage)) == 1
-        bench.committer().commit(bench.request(8, [bench.compaction("old-2", into="c")], user="you"))
+        bench.committer().commit(
+            bench.request(8, [bench.compaction("old-2", into="c")], user="you")
+        )
         committer.commit(bench.request(9, [bench.compaction("old-1", into="b")]))
         committer.commit(bench.overwriting(10, [bench.message("d", dt="d002")], dt="d002"))
         costs.append(len(storage.operations))
@@ -274,7 +298,9 @@ class Between:
             self.todo.pop(0)()
 
 
-def reads_of_attempts(bench: Bench, request: CommitRequest, *between: Callable[[], object]) -> list[str]:
+def reads_of_attempts(
+    bench: Bench, request: CommitRequest, *between: Callable[[], object]
+) -> list[str]:
     """The manifests that a commit reads which loses a race to each of these."""
     storage = FaultyStorage(bench.storage)
     outcome = bench.committer(storage, observer=Between(list(between))).commit(request)
@@ -302,7 +328,9 @@ def test_a_second_attempt_reads_only_what_was_committed_between() -> None:
         lambda: (append(bench, "o2", dt="y"), append(bench, "o3", dt="x")),
     )
     assert len(read) == len(set(read)) == 5 + 1 + 1
-    bench.audit([*(f"{dt}{n}" for dt in "xy" for n in range(5)), "mine", "o1", "o2", "o3"], orphans=True)
+    bench.audit(
+        [*(f"{dt}{n}" for dt in "xy" for n in range(5)), "mine", "o1", "o2", "o3"], orphans=True
+    )
 
 
 def test_after_an_overwrite_between_the_touched_partitions_are_read_anew() -> None:
@@ -310,7 +338,9 @@ def test_after_an_overwrite_between_the_touched_partitions_are_read_anew() -> No
     read = reads_of_attempts(
         bench,
         checked(bench, bench.message("mine", dt="x")),
-        lambda: bench.committer().commit(bench.overwriting(0, [bench.message("new", dt="y")], user="o", dt="y")),
+        lambda: bench.committer().commit(
+            bench.overwriting(0, [bench.message("new", dt="y")], user="o", dt="y")
+        ),
     )
     assert len(read) == 5 + 5
     bench.audit([*(f"x{n}" for n in range(5)), "mine", "new"], orphans=True)
@@ -372,12 +402,16 @@ def test_row_incremental_starts_anew_after_a_rollback() -> None:
     bench.storage.write("snapshot/LATEST", str(last.id - 1).encode())
     append(bench, "other", dt="x", user="you")
     append(bench, "another", dt="x", user="you")
-    assert isinstance(committer.commit(checked(bench, bench.message("mine1", dt="x"), 2)), Published)
+    assert isinstance(
+        committer.commit(checked(bench, bench.message("mine1", dt="x"), 2)), Published
+    )
     with pytest.raises(DeletedFiles, match="another"):
         committer.commit(checked(bench, bench.message("another", dt="x"), 3))
 
 
-def test_row_incremental_keeps_no_more_files_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_incremental_keeps_no_more_files_than_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = grown("row_incremental")
     storage = FaultyStorage(bench.storage)
     committer = bench.committer(storage)
@@ -390,7 +424,9 @@ def test_row_incremental_keeps_no_more_files_than_its_bound(monkeypatch: pytest.
 # -- conflict-detection-mode -----------------------------------------------------------------------
 
 
-def test_none_says_once_at_the_start_that_appends_are_not_checked(caplog: pytest.LogCaptureFixture) -> None:
+def test_none_says_once_at_the_start_that_appends_are_not_checked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = Bench(options={"conflict-detection-mode": "none"})
     committer = bench.committer()
     message = bench.message("a")
@@ -398,7 +434,9 @@ def test_none_says_once_at_the_start_that_appends_are_not_checked(caplog: pytest
         committer.commit(checked(bench, message, number))
     committer.commit(bench.request(3, [message, message]))
     assert bench.live_names() == ["a"] * 5
-    assert [r.levelname for r in caplog.records if "conflict-detection-mode = none" in r.message] == ["WARNING"]
+    assert [
+        r.levelname for r in caplog.records if "conflict-detection-mode = none" in r.message
+    ] == ["WARNING"]
 
 
 def test_none_still_holds_bucket_counts_together() -> None:
@@ -408,7 +446,9 @@ def test_none_still_holds_bucket_counts_together() -> None:
         append(bench, "b", total=8)
 
 
-def test_none_is_ignored_with_a_warning_by_what_takes_files_away(caplog: pytest.LogCaptureFixture) -> None:
+def test_none_is_ignored_with_a_warning_by_what_takes_files_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = Bench(options={"conflict-detection-mode": "none"})
     append(bench, "a")
     first, second = (bench.compaction("a", into=into) for into in "bc")
@@ -434,7 +474,9 @@ def test_discarding_duplicates_publishes_the_rest() -> None:
 
 
 def test_discarding_everything_still_makes_the_snapshot() -> None:
-    bench = Bench(options={"commit.discard-duplicate-files": "true", "bucket": "2", "bucket-key": "id"})
+    bench = Bench(
+        options={"commit.discard-duplicate-files": "true", "bucket": "2", "bucket-key": "id"}
+    )
     message = bench.message("a")
     for number in range(2):
         outcome = bench.committer().commit(bench.request(number, [message], renumber=True))

@@ -15,7 +15,10 @@ from tests.kits.commits import data_file
 
 def message(*names: str, bucket: int = 0, total: int | None = 4) -> CommitMessage:
     return CommitMessage(
-        partition=EMPTY_ROW, bucket=bucket, total_buckets=total, new_files=tuple(data_file(name) for name in names)
+        partition=EMPTY_ROW,
+        bucket=bucket,
+        total_buckets=total,
+        new_files=tuple(data_file(name) for name in names),
     )
 
 
@@ -63,7 +66,9 @@ def test_every_part_of_a_message_becomes_one_change_of_its_half(part: str) -> No
 
 def test_a_compaction_removes_before_it_adds_and_messages_keep_their_order() -> None:
     first = replace(message("a"), compact_before=(data_file("a"),), compact_after=(data_file("b"),))
-    second = replace(message(bucket=1), compact_before=(data_file("c"),), compact_after=(data_file("d"),))
+    second = replace(
+        message(bucket=1), compact_before=(data_file("c"),), compact_after=(data_file("d"),)
+    )
     compact = collect([first, second], table_buckets=4).compact
     assert [(e.file.file_name, e.kind.name) for e in compact.entries] == [
         ("a", "DELETE"),
@@ -76,7 +81,9 @@ def test_a_compaction_removes_before_it_adds_and_messages_keep_their_order() -> 
 
 def test_a_change_of_deletion_vectors_takes_rows_away() -> None:
     vectors = IndexFileMeta(index_type="DELETION_VECTORS", file_name="i", file_size=1, row_count=1)
-    assert collect([replace(message(), new_index_files=(vectors,))], table_buckets=4).append.takes_away
+    assert collect(
+        [replace(message(), new_index_files=(vectors,))], table_buckets=4
+    ).append.takes_away
 
 
 def numbers(changes: object) -> list[tuple[str, int, int]]:
@@ -87,7 +94,9 @@ def numbers(changes: object) -> list[tuple[str, int, int]]:
 
 
 def test_sequence_numbers_continue_behind_those_of_the_bucket_in_message_order() -> None:
-    changes = collect([message("a", "b"), message("c", bucket=1), message("d")], table_buckets=4).append
+    changes = collect(
+        [message("a", "b"), message("c", bucket=1), message("d")], table_buckets=4
+    ).append
     numbered = renumber(changes, {(EMPTY_ROW, 0): 99})
     assert numbers(numbered) == [("a", 100, 109), ("b", 110, 119), ("c", 0, 9), ("d", 120, 129)]
 

@@ -105,7 +105,9 @@ def test_sizes_of_manifest_lists_are_exact() -> None:
 
 def test_the_watermark_never_goes_back() -> None:
     bench = Bench()
-    marks = [commit(bench, n, f"f{n}", watermark=w).watermark for n, w in enumerate([100, 50, None, 200])]
+    marks = [
+        commit(bench, n, f"f{n}", watermark=w).watermark for n, w in enumerate([100, 50, None, 200])
+    ]
     assert marks == [100, 100, 100, 200]
 
 
@@ -116,7 +118,13 @@ def test_without_any_watermark_there_is_none() -> None:
 
 def test_index_manifest_and_next_row_id_are_carried_over_and_properties_are_not() -> None:
     bench = Bench()
-    rewrite(bench, commit(bench, 0, "a"), index_manifest="index-x", next_row_id=17, properties={"k": "v"})
+    rewrite(
+        bench,
+        commit(bench, 0, "a"),
+        index_manifest="index-x",
+        next_row_id=17,
+        properties={"k": "v"},
+    )
     following = commit(bench, 1, "b")
     assert following.index_manifest == "index-x"
     assert following.next_row_id == 17
@@ -125,7 +133,13 @@ def test_index_manifest_and_next_row_id_are_carried_over_and_properties_are_not(
 
 def test_a_base_without_sizes_and_row_ids_is_built_upon() -> None:
     bench = Bench()
-    rewrite(bench, commit(bench, 0, "a"), base_manifest_list_size=None, delta_manifest_list_size=None, next_row_id=None)
+    rewrite(
+        bench,
+        commit(bench, 0, "a"),
+        base_manifest_list_size=None,
+        delta_manifest_list_size=None,
+        next_row_id=None,
+    )
     assert commit(bench, 1, "b").next_row_id == 0
     bench.audit(["a", "b"])
 
@@ -188,7 +202,10 @@ def test_a_forced_snapshot_of_nothing_carries_the_table_on() -> None:
 
 
 def sequences(bench: Bench) -> dict[str, tuple[int, int]]:
-    return {e.file.file_name: (e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live()}
+    return {
+        e.file.file_name: (e.file.min_sequence_number, e.file.max_sequence_number)
+        for e in bench.live()
+    }
 
 
 def test_numbers_continue_per_bucket_over_commits_of_several_writers() -> None:
@@ -215,7 +232,9 @@ def test_numbers_are_given_anew_after_a_lost_race() -> None:
                 request = bench.request(3, [bench.message("other")], user="you", renumber=True)
                 bench.committer().commit(request)
 
-    outcome = bench.committer(observer=Race()).commit(bench.request(0, [bench.message("mine")], renumber=True))
+    outcome = bench.committer(observer=Race()).commit(
+        bench.request(0, [bench.message("mine")], renumber=True)
+    )
     assert snapshot_of(outcome).id == 2
     assert sequences(bench) == {"other": (0, 9), "mine": (10, 19)}
 
@@ -227,7 +246,9 @@ def test_without_renumbering_files_keep_their_numbers() -> None:
     assert sequences(bench) == {"a": (0, 9), "b": (0, 9)}
 
 
-def test_another_bucket_count_is_refused_by_a_committer_that_knows_the_partition_and_by_a_new_one() -> None:
+def test_another_bucket_count_is_refused_by_a_committer_that_knows_the_partition_and_by_a_new_one() -> (
+    None
+):
     bench = Bench(options=FIXED)
     knows = bench.committer()
     knows.commit(bench.request(0, [bench.message("a")]))
@@ -386,7 +407,9 @@ def test_retries_end_after_commit_timeout() -> None:
 
 def test_ten_retries_are_the_default() -> None:
     bench = Bench()
-    outcome = bench.committer(AlwaysBeaten(bench, 10)).commit(bench.request(0, [bench.message("mine")]))
+    outcome = bench.committer(AlwaysBeaten(bench, 10)).commit(
+        bench.request(0, [bench.message("mine")])
+    )
     assert isinstance(outcome, Published)
     assert outcome.attempts == 11
     assert bench.live_names().count("mine") == 1
@@ -429,13 +452,17 @@ class Pause:
 
 def test_a_staging_older_than_half_of_the_retained_time_is_made_anew() -> None:
     bench = Bench()
-    outcome = bench.committer(observer=Pause(bench, 1)).commit(bench.request(0, [bench.message("a")]))
+    outcome = bench.committer(observer=Pause(bench, 1)).commit(
+        bench.request(0, [bench.message("a")])
+    )
     assert isinstance(outcome, Published)
     assert outcome.attempts == 2
     bench.audit(["a"], orphans=True)
 
 
-@pytest.mark.parametrize(("retained", "millis"), [("1 ms", 50_000), ("1 s", 50_000), ("10 min", 200_000)])
+@pytest.mark.parametrize(
+    ("retained", "millis"), [("1 ms", 50_000), ("1 s", 50_000), ("10 min", 200_000)]
+)
 def test_a_commit_works_however_soon_snapshots_expire(retained: str, millis: int) -> None:
     bench = Bench(options={"snapshot.time-retained": retained})
     committer = bench.committer(observer=Pause(bench, 10**6, millis))
@@ -445,13 +472,17 @@ def test_a_commit_works_however_soon_snapshots_expire(retained: str, millis: int
     bench.audit(["f0", "f1", "f2"], orphans=True)
 
 
-@pytest.mark.parametrize(("retained", "millis", "limit"), [("1 ms", 61_000, 60_000), ("10 min", 301_000, 300_000)])
+@pytest.mark.parametrize(
+    ("retained", "millis", "limit"), [("1 ms", 61_000, 60_000), ("10 min", 301_000, 300_000)]
+)
 def test_a_staging_that_always_ages_is_given_up_with_the_option_that_sets_its_limit(
     retained: str, millis: int, limit: int
 ) -> None:
     bench = Bench(options={"snapshot.time-retained": retained})
     with pytest.raises(CommitContended) as caught:
-        bench.committer(observer=Pause(bench, 10**6, millis)).commit(bench.request(0, [bench.message("a")]))
+        bench.committer(observer=Pause(bench, 10**6, millis)).commit(
+            bench.request(0, [bench.message("a")])
+        )
     assert caught.value.context["option"] == "snapshot.time-retained"
     assert f"took {millis} ms" in str(caught.value) and f"within {limit} ms" in str(caught.value)
     assert "other writers" not in str(caught.value)
@@ -478,7 +509,9 @@ def test_a_base_that_expires_while_it_is_read_is_exchanged_for_the_newest() -> N
                 bench.expire(4)
 
     committer = bench.committer(observer=Expire())
-    outcome = committer.commit(bench.request(9, [bench.message("mine")], user="you", fence=lambda: True))
+    outcome = committer.commit(
+        bench.request(9, [bench.message("mine")], user="you", fence=lambda: True)
+    )
     assert isinstance(outcome, Published)
     assert outcome.attempts == 2
     bench.audit(["mine", *(f"f{n}" for n in range(5))])
@@ -517,7 +550,9 @@ def test_our_last_snapshot_made_anew_by_others_is_read_again(anew: int) -> None:
     bench.storage.write("snapshot/LATEST", b"1")
     other = bench.committer()
     for number in range(anew):
-        request = bench.request(number, [bench.message(f"o{number}", rows=1)], user="you", renumber=True)
+        request = bench.request(
+            number, [bench.message(f"o{number}", rows=1)], user="you", renumber=True
+        )
         other.commit(request)
     committer.commit(bench.request(5, [bench.message("mine")], renumber=True))
     bench.audit(["f0", "mine", *(f"o{n}" for n in range(anew))])
@@ -531,7 +566,9 @@ def test_after_others_only_their_own_manifests_are_read() -> None:
     for number in range(9):
         committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
     for number in range(2):
-        bench.committer().commit(bench.request(number, [bench.message(f"o{number}")], user="you", renumber=True))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"o{number}")], user="you", renumber=True)
+        )
     committer.commit(bench.request(9, [bench.message("mine")], renumber=True))
     read = [path for verb, path in storage.operations if verb == "read" and "/manifest-" in path]
     assert len([path for path in read if "-list-" not in path]) == 2
@@ -553,7 +590,11 @@ def test_on_top_of_our_own_snapshot_no_manifest_is_read() -> None:
         committer = bench.committer(storage)
         for number in range(20):
             committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
-        reads = [path for verb, path in storage.operations if verb == "read" and path.startswith("manifest/")]
+        reads = [
+            path
+            for verb, path in storage.operations
+            if verb == "read" and path.startswith("manifest/")
+        ]
         assert reads == []
 
 
@@ -565,7 +606,11 @@ def test_a_commit_on_top_of_our_own_snapshot_costs_so_many_operations() -> None:
         before = len(storage.operations)
         committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
     verbs = [verb for verb, _ in storage.operations[before:]]
-    assert (verbs.count("write"), verbs.count("put_if_absent"), verbs.count("list_files")) == (4, 1, 0)
+    assert (verbs.count("write"), verbs.count("put_if_absent"), verbs.count("list_files")) == (
+        4,
+        1,
+        0,
+    )
     assert len(verbs) <= 14
 
 
@@ -599,7 +644,9 @@ def test_an_interrupt_before_the_put_cleans_up_and_one_after_it_does_not() -> No
         bench.audit(["a"] if left else [])
 
 
-def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = Bench()
     storage = FaultyStorage(bench.storage, [Fault(at=1, verb="write", path="LATEST")])
     outcome = bench.committer(storage).commit(bench.request(0, [bench.message("a")]))
@@ -653,7 +700,9 @@ def test_errors_name_table_user_and_batch() -> None:
         bench.committer(AlwaysBeaten(bench)).commit(bench.request(7, [bench.message("mine")]))
     assert caught.value.context["table"] == bench.storage.location
     assert (caught.value.context["user"], caught.value.context["batch"]) == ("me", 7)
-    unknown = FaultyStorage(bench.storage, [Fault(at=n, verb="put_if_absent") for n in range(1, 20)])
+    unknown = FaultyStorage(
+        bench.storage, [Fault(at=n, verb="put_if_absent") for n in range(1, 20)]
+    )
     with pytest.raises(CommitUnknown) as open_end:
         bench.committer(unknown).commit(bench.request(8, [bench.message("mine-8")]))
     assert (open_end.value.context["user"], open_end.value.context["batch"]) == ("me", 8)
@@ -665,7 +714,9 @@ def test_a_table_whose_only_snapshot_was_deleted_is_not_begun_again_without_its_
     content = bench.storage.read("snapshot/snapshot-1")
     bench.storage.delete("snapshot/snapshot-1")
     request = bench.request(1, [bench.message("second")], seen=None)
-    with pytest.raises(CorruptMetadata, match=r"LATEST names snapshot 1, but the table has no snapshot"):
+    with pytest.raises(
+        CorruptMetadata, match=r"LATEST names snapshot 1, but the table has no snapshot"
+    ):
         bench.committer().commit(request)
     assert bench.snapshots.ids() == []
     bench.storage.write("snapshot/snapshot-1", content)

@@ -10,7 +10,12 @@ import pytest
 from paimon_stream.commit.lost import guard_stream
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import UnsupportedTable
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotId, encode_snapshot
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    SnapshotId,
+    encode_snapshot,
+)
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 from tests.kits.trips import TripStorage
@@ -59,14 +64,23 @@ STORES = [
 
 
 @pytest.mark.parametrize("place", STORES)
-def test_a_stream_is_warned_once_of_another_engine(place: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_is_warned_once_of_another_engine(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = bench_at(place)
     java_commits(bench)
     stream = Stream(bench)
     stream.batches(3)
     (record,) = [one for one in caplog.records if "another engine" in one.getMessage()]
     said = record.getMessage()
-    for part in (place, "user 'java' made snapshot 1", "CommitLost", "recommit", "strict", "only read"):
+    for part in (
+        place,
+        "user 'java' made snapshot 1",
+        "CommitLost",
+        "recommit",
+        "strict",
+        "only read",
+    ):
         assert part in said
     assert ("hierarchical" in said) is place.startswith("abfss")
 
@@ -93,9 +107,13 @@ def test_strict_refuses_before_anything_is_written() -> None:
     bench = bench_at()
     java_commits(bench)
     bench.committer().commit(
-        bench.request(8, [bench.message("ours")], user="we", properties={"paimon-stream.version": "1"})
+        bench.request(
+            8, [bench.message("ours")], user="we", properties={"paimon-stream.version": "1"}
+        )
     )
-    with pytest.raises(UnsupportedTable, match=r"user 'java' made snapshot 1, 0 min ago.*Nothing") as caught:
+    with pytest.raises(
+        UnsupportedTable, match=r"user 'java' made snapshot 1, 0 min ago.*Nothing"
+    ) as caught:
         start(bench, "strict")
     assert (caught.value.context["user"], caught.value.context["snapshot"]) == ("java", 1)
     assert bench.snapshots.ids() == [1, 2]
@@ -112,7 +130,9 @@ def test_a_commit_is_warned_if_the_newest_snapshot_is_of_another_engine(
 
 
 @pytest.mark.parametrize("guard", ["probe", "strict"])
-def test_without_another_engine_nothing_is_said(guard: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_another_engine_nothing_is_said(
+    guard: str, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = bench_at()
     start(bench, guard)
     commit(bench)
@@ -169,7 +189,9 @@ def test_a_snapshot_that_expires_meanwhile_is_passed_over(caplog: pytest.LogCapt
     assert "snapshot 2" in caplog.text
 
 
-def test_java_that_copies_our_properties_when_it_merges_manifests_is_not_mistaken_for_a_writer() -> None:
+def test_java_that_copies_our_properties_when_it_merges_manifests_is_not_mistaken_for_a_writer() -> (
+    None
+):
     bench = bench_at()
     start(bench)
     ours = bench.latest()

@@ -21,14 +21,28 @@ from paimon_stream.table.message_files import check_messages
 from tests.kits.commits import data_file
 from tests.kits.names import EVIL_NAMES, IN_UTF8, Disk
 
-DATA = ("new_files", "deleted_files", "changelog_files", "compact_before", "compact_after", "compact_changelog_files")
+DATA = (
+    "new_files",
+    "deleted_files",
+    "changelog_files",
+    "compact_before",
+    "compact_after",
+    "compact_changelog_files",
+)
 ADDED = ("new_files", "changelog_files", "compact_after", "compact_changelog_files")
-INDEXES = ("new_index_files", "deleted_index_files", "compact_new_index_files", "compact_deleted_index_files")
+INDEXES = (
+    "new_index_files",
+    "deleted_index_files",
+    "compact_new_index_files",
+    "compact_deleted_index_files",
+)
 ENTRANCES: dict[str, Callable[[TableCommit, CommitMessage], object]] = {
     "commit": lambda commit, message: commit.commit(7, [message]),
     "filter_and_commit": lambda commit, message: commit.filter_and_commit({7: [message]}),
     "overwrite": lambda commit, message: commit.overwrite({}, [message]),
-    "overwrite dynamically": lambda commit, message: commit.overwrite(None, [message], dynamic=True),
+    "overwrite dynamically": lambda commit, message: commit.overwrite(
+        None, [message], dynamic=True
+    ),
     "abort": lambda commit, message: commit.abort([message]),
 }
 
@@ -68,14 +82,19 @@ def refuse(disk: Disk, entrance: str, messages: Iterable[CommitMessage], match: 
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_a_name_that_no_file_can_have_is_refused_wherever_it_stands(disk: Disk, entrance: str) -> None:
+def test_a_name_that_no_file_can_have_is_refused_wherever_it_stands(
+    disk: Disk, entrance: str
+) -> None:
     for name in EVIL_NAMES:
-        refuse(disk, entrance, with_name(good(disk), name), "cannot be the name of a file in a table")
+        refuse(
+            disk, entrance, with_name(good(disk), name), "cannot be the name of a file in a table"
+        )
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize(
-    ("bucket", "total"), [(-5, None), (-1, -1), (-(2**31), 4), (4, 4), (2**31 - 1, 4), (2**31 - 1, None)]
+    ("bucket", "total"),
+    [(-5, None), (-1, -1), (-(2**31), 4), (4, 4), (2**31 - 1, 4), (2**31 - 1, None)],
 )
 def test_a_bucket_that_the_table_cannot_have_is_refused(
     disk: Disk, entrance: str, bucket: int, total: int | None
@@ -97,7 +116,9 @@ def test_a_bucket_that_the_table_cannot_have_is_refused(
         {"external_path": "/elsewhere/f1"},
     ],
 )
-def test_a_file_that_would_make_the_table_unusable_is_refused(disk: Disk, entrance: str, wrong: dict[str, Any]) -> None:
+def test_a_file_that_would_make_the_table_unusable_is_refused(
+    disk: Disk, entrance: str, wrong: dict[str, Any]
+) -> None:
     file = replace(data_file("f1"), **wrong)
     messages = [replace(good(disk), **{place: (file,)}) for place in ADDED]
     refuse(disk, entrance, messages, "a commit message does not fit the table")
@@ -127,12 +148,22 @@ def test_a_partition_that_is_no_row_of_the_table_is_refused(disk: Disk, entrance
     refuse(disk, entrance, messages, "a commit message does not fit the table")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(partition=st.binary(max_size=60), bucket=st.integers(-(2**31), 2**31 - 1), name=st.text(max_size=300))
-def test_whatever_passes_lies_in_a_bucket_of_the_table(disk: Disk, partition: bytes, bucket: int, name: str) -> None:
+@settings(
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    partition=st.binary(max_size=60),
+    bucket=st.integers(-(2**31), 2**31 - 1),
+    name=st.text(max_size=300),
+)
+def test_whatever_passes_lies_in_a_bucket_of_the_table(
+    disk: Disk, partition: bytes, bucket: int, name: str
+) -> None:
     layout = disk.bench.table.layout
     for row in (partition, struct.pack(">i", 1) + partition, good(disk).partition):
-        message = CommitMessage(partition=row, bucket=bucket, total_buckets=None, new_files=(data_file(name),))
+        message = CommitMessage(
+            partition=row, bucket=bucket, total_buckets=None, new_files=(data_file(name),)
+        )
         try:
             check_messages(layout, [message], "t")
         except FormatError:
@@ -140,7 +171,9 @@ def test_whatever_passes_lies_in_a_bucket_of_the_table(disk: Disk, partition: by
         assert layout.holds(layout.data_file(row, bucket, name))
 
 
-def test_prepared_files_of_a_journal_have_names_that_a_file_can_have(disk: Disk, tmp_path: Path) -> None:
+def test_prepared_files_of_a_journal_have_names_that_a_file_can_have(
+    disk: Disk, tmp_path: Path
+) -> None:
     entry = JournalEntry(
         batch_id=1,
         messages=(),

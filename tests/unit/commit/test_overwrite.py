@@ -38,13 +38,17 @@ def changes(
     partition: dict[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Changes:
-    planned = plan_overwrite(bench.table, bench.manifests, messages, partition=partition, dynamic=dynamic)
+    planned = plan_overwrite(
+        bench.table, bench.manifests, messages, partition=partition, dynamic=dynamic
+    )
     return planned.source.at(base(bench))
 
 
 def base(bench: Bench) -> Base:
     latest = bench.snapshots.latest()
-    return Base(snapshot=latest, metas=() if latest is None else bench.manifests.base_and_delta(latest))
+    return Base(
+        snapshot=latest, metas=() if latest is None else bench.manifests.base_and_delta(latest)
+    )
 
 
 def named(found: Changes, kind: FileKind) -> list[str]:
@@ -62,7 +66,10 @@ def test_a_dynamic_overwrite_takes_the_partitions_that_get_files() -> None:
     bench = filled("a", "b", "c")
     found = changes(bench, [bench.message("new", dt="b")])
     assert (gone(found), named(found, FileKind.ADD)) == (["in-b"], ["new"])
-    assert [entry.kind for entry in found.entries] == [FileKind.DELETE, FileKind.ADD]  # as Java orders them
+    assert [entry.kind for entry in found.entries] == [
+        FileKind.DELETE,
+        FileKind.ADD,
+    ]  # as Java orders them
     assert found.record_count == 0
 
 
@@ -76,7 +83,11 @@ def test_a_static_overwrite_takes_the_named_partition_whether_it_gets_files_or_n
 def test_an_empty_spec_takes_the_whole_table_and_so_does_dynamic_off() -> None:
     bench = filled("a", "b", None)
     assert gone(changes(bench, [], {})) == ["in-a", "in-b", "in-None"]
-    assert gone(changes(bench, [bench.message("new", dt="z")], dynamic=False)) == ["in-a", "in-b", "in-None"]
+    assert gone(changes(bench, [bench.message("new", dt="z")], dynamic=False)) == [
+        "in-a",
+        "in-b",
+        "in-None",
+    ]
 
 
 def test_a_table_without_partitions_is_always_replaced_as_a_whole() -> None:
@@ -108,7 +119,9 @@ def test_an_empty_table_has_nothing_to_take() -> None:
 
 
 @pytest.mark.parametrize(("bucket", "taken"), [("-1", []), ("-2", ["waiting"])])
-def test_files_without_a_real_bucket_stay_unless_the_table_is_postponed(bucket: str, taken: list[str]) -> None:
+def test_files_without_a_real_bucket_stay_unless_the_table_is_postponed(
+    bucket: str, taken: list[str]
+) -> None:
     bench = Bench(partitioned=True, keys=("dt", "id"), options={"bucket": bucket})
     message = replace(bench.message("waiting", dt="a", bucket=0), bucket=-2)
     bench.committer().commit(bench.request(0, [message]))
@@ -169,8 +182,14 @@ def test_only_a_dynamic_overwrite_may_make_no_snapshot() -> None:
 
 def test_files_outside_of_the_named_partition_are_refused_by_name() -> None:
     bench = filled("a", "b")
-    messages = [bench.message("ok", dt="a"), bench.message("lost", dt="b"), bench.message("null", dt=None)]
-    with pytest.raises(OutsidePartition, match="lie outside of it, in dt=__DEFAULT_PARTITION__, dt=b") as caught:
+    messages = [
+        bench.message("ok", dt="a"),
+        bench.message("lost", dt="b"),
+        bench.message("null", dt=None),
+    ]
+    with pytest.raises(
+        OutsidePartition, match="lie outside of it, in dt=__DEFAULT_PARTITION__, dt=b"
+    ) as caught:
         changes(bench, messages, {"dt": "a"})
     assert caught.value.context["count"] == 2
 
@@ -184,7 +203,9 @@ def test_a_partition_the_table_cannot_have_is_refused() -> None:
         changes(Bench(partitioned=True), [], "dt=a")  # type: ignore[arg-type]
 
 
-def test_changelog_files_are_left_out_with_a_warning_that_names_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_changelog_files_are_left_out_with_a_warning_that_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = filled("a")
     message = replace(
         bench.message("new", dt="a"),
@@ -209,7 +230,9 @@ def test_files_that_a_message_deletes_are_deleted_once() -> None:
 
 def test_dropping_takes_all_partitions_that_one_of_the_specs_fits() -> None:
     bench = filled("a", "b", "c")
-    found = plan_drop(bench.table, bench.manifests, [{"dt": "c"}, {"dt": "a"}]).source.at(base(bench))
+    found = plan_drop(bench.table, bench.manifests, [{"dt": "c"}, {"dt": "a"}]).source.at(
+        base(bench)
+    )
     assert (gone(found), named(found, FileKind.ADD)) == (["in-a", "in-c"], [])
 
 
@@ -226,7 +249,9 @@ def test_dropping_needs_partitions_to_drop(given: Any) -> None:
 def test_what_several_tasks_wrote_to_one_bucket_is_numbered_from_zero() -> None:
     bench = Bench(partitioned=True, options={"bucket": "2", "bucket-key": "id"})
     for number in range(2):
-        bench.committer().commit(bench.request(number, [bench.message(f"o{number}", dt="a")], renumber=True))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"o{number}", dt="a")], renumber=True)
+        )
     messages = [bench.message(f"n{i}", dt="a", bucket=i % 2) for i in range(4)]
     found = [e.file for e in changes(bench, messages).entries if e.kind is FileKind.ADD]
     spans = [(f.file_name, f.min_sequence_number, f.max_sequence_number) for f in found]
@@ -236,7 +261,9 @@ def test_what_several_tasks_wrote_to_one_bucket_is_numbered_from_zero() -> None:
 # -- levels -----------------------------------------------------------------------------------------------
 
 
-def keyed(bench: Bench, name: str, low: int, high: int, *, level: int = 0, bucket: int = 0) -> CommitMessage:
+def keyed(
+    bench: Bench, name: str, low: int, high: int, *, level: int = 0, bucket: int = 0
+) -> CommitMessage:
     """A message of a file with keys from `low` to `high`."""
     low_key, high_key = (serialize([FIELDS[0].type], [key]) for key in (low, high))
     message = bench.message(name, bucket=bucket)
@@ -283,8 +310,13 @@ def row(dt: str | None, hour: int | None) -> bytes:
 
 
 def chosen(*specs: dict[str, Any]) -> PartitionFilter:
-    fields = [replace(FIELDS[0], name="dt", type=TYPES[0]), replace(FIELDS[1], name="hour", type=TYPES[1])]
-    return PartitionFilter(TYPES, specs=[parse_partition(fields, spec, "null", table="/w/t") for spec in specs])
+    fields = [
+        replace(FIELDS[0], name="dt", type=TYPES[0]),
+        replace(FIELDS[1], name="hour", type=TYPES[1]),
+    ]
+    return PartitionFilter(
+        TYPES, specs=[parse_partition(fields, spec, "null", table="/w/t") for spec in specs]
+    )
 
 
 def test_a_partial_spec_fits_all_partitions_with_its_values() -> None:
@@ -310,7 +342,9 @@ def test_a_partial_spec_fits_all_partitions_with_its_values() -> None:
         ({"dt": "b", "hour": 5}, True),
     ],
 )
-def test_statistics_leave_out_manifests_that_cannot_have_a_spec(spec: dict[str, Any], expected: bool) -> None:
+def test_statistics_leave_out_manifests_that_cannot_have_a_spec(
+    spec: dict[str, Any], expected: bool
+) -> None:
     stats = partition_stats(TYPES, [row("a", 3), row("c", 7), row(None, 7)])
     assert chosen(spec).may_be_in(stats) is expected
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.committer import (
+    CommitRequest,
+    Committer,
+    Nothing,
+    Outcome,
+    Published,
+    Superseded,
+)
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
     CommitContended,
@@ -127,7 +134,14 @@ def test_the_phases_come_in_their_order() -> None:
     bench = Bench()
     _, observer, _ = paused(bench, Phase.STAGED, lambda: others(bench, 1))
     attempt = [Phase.BASE_READ, Phase.CHECKED, Phase.STAGED]
-    assert observer.phases == [*attempt, Phase.DISCARDED, *attempt, Phase.PUBLISHED, Phase.CONFIRMED, Phase.HINTED]
+    assert observer.phases == [
+        *attempt,
+        Phase.DISCARDED,
+        *attempt,
+        Phase.PUBLISHED,
+        Phase.CONFIRMED,
+        Phase.HINTED,
+    ]
 
 
 def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
@@ -141,13 +155,17 @@ def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
     # What the other writer merged meanwhile no longer holds what our merge was made from, so nothing is
     # merged at all; its own merge stays.
     made_by_us = {name for name in bench.metadata_of(5) if request.stage_uuid in name}
-    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {name for name in made_by_us if "list" in name}
+    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {
+        name for name in made_by_us if "list" in name
+    }
     bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
 
 
 def test_a_merge_of_manifests_that_still_lie_side_by_side_is_put_in_their_place() -> None:
     bench = Bench(options={"manifest.merge-min-count": "3"})
-    others(bench, 3)  # three manifests: we merge them, and so would the next writer with the same options
+    others(
+        bench, 3
+    )  # three manifests: we merge them, and so would the next writer with the same options
     lazy = load_table(bench.storage, {"manifest.merge-min-count": "99"})
     raced = Committer(lazy, runtime=bench.runtime)
     message = bench.message("other-3")
@@ -159,7 +177,9 @@ def test_a_merge_of_manifests_that_still_lie_side_by_side_is_put_in_their_place(
     names = [meta.file_name for meta in bench.metas_of(outcome.snapshot)]
     assert names[0] == f"manifest-{request.stage_uuid}-0", "the merge of the first attempt"
     assert len(names) == 3
-    read = [path for verb, path in storage.operations if verb == "read" and "manifest/manifest-" in path]
+    read = [
+        path for verb, path in storage.operations if verb == "read" and "manifest/manifest-" in path
+    ]
     assert len([path for path in read if "list" not in path]) == 3, "nothing is read for it again"
     bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
 
@@ -232,7 +252,9 @@ def test_without_a_fence_a_window_that_expired_stops_the_commit() -> None:
     bench.audit([f"other-{n}" for n in range(6)])
 
 
-def test_our_snapshot_that_expired_before_we_looked_is_published_because_its_files_are_live() -> None:
+def test_our_snapshot_that_expired_before_we_looked_is_published_because_its_files_are_live() -> (
+    None
+):
     bench = Bench()
     others(bench, 1)
 
@@ -293,7 +315,9 @@ def test_a_base_that_expired_right_after_the_put_does_no_harm() -> None:
 def test_a_snapshot_on_a_base_that_was_rolled_back_is_void_and_removed() -> None:
     bench = Bench()
     others(bench, 3)
-    with pytest.raises(CommitUnknown) as caught:  # somebody may have built on it before it was removed
+    with pytest.raises(
+        CommitUnknown
+    ) as caught:  # somebody may have built on it before it was removed
         paused(bench, Phase.STAGED, lambda: rollback(bench, 1))
     assert isinstance(caught.value.__cause__, TableRolledBack)
     assert bench.snapshots.ids() == [1]
@@ -309,7 +333,9 @@ def test_a_rollback_between_put_and_check_makes_the_snapshot_void() -> None:
         bench.storage.delete("snapshot/snapshot-2")
         bench.storage.write("snapshot/LATEST", b"1")
 
-    with pytest.raises(CommitUnknown):  # what became of the void one is only seen from the next snapshot on
+    with pytest.raises(
+        CommitUnknown
+    ):  # what became of the void one is only seen from the next snapshot on
         paused(bench, Phase.PUBLISHED, go_on)
     assert bench.snapshots.ids() == [1]
     assert bench.live_names() == ["other-0"]
@@ -361,7 +387,9 @@ def test_a_snapshot_below_that_may_be_a_dead_writer_s_leaves_it_open_and_in_plac
 def test_a_base_that_another_writer_created_again_after_it_expired_does_no_harm() -> None:
     bench = Bench()
     others(bench, 3)
-    stranger = replace(bench.snapshots.get(3), delta_manifest_list="manifest-list-of-a-paused-writer-1")
+    stranger = replace(
+        bench.snapshots.get(3), delta_manifest_list="manifest-list-of-a-paused-writer-1"
+    )
 
     def expire_all_and_come_back() -> None:
         forget(bench, 1, 2, 3)
@@ -387,7 +415,9 @@ def tagged(bench: Bench, commits: int, tag_at: int, expired: int) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.STAGED, Phase.PUBLISHED])
 @pytest.mark.parametrize("seconds", [0, 5])
-def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(phase: Phase, seconds: int) -> None:
+def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(
+    phase: Phase, seconds: int
+) -> None:
     bench = Bench()
     tagged(bench, 12, tag_at=3, expired=7)
 
@@ -398,7 +428,9 @@ def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(
         if ours:  # it was put just after the rollback had listed the snapshots for the last time
             bench.storage.write("snapshot/snapshot-13", ours)
 
-    with pytest.raises(CommitUnknown) as caught:  # somebody may have built on it before it was removed
+    with pytest.raises(
+        CommitUnknown
+    ) as caught:  # somebody may have built on it before it was removed
         paused(bench, phase, roll_back)
     assert isinstance(caught.value.__cause__, TableRolledBack)
     assert bench.snapshots.ids() == [3]
@@ -413,7 +445,9 @@ def test_a_rollback_to_a_tag_that_was_deleted_since_is_not_guessed() -> None:
         rollback_to(bench.table, "kept", runtime=bench.runtime)
         bench.storage.delete("tag/tag-kept")
 
-    with pytest.raises(CommitUnknown, match="nothing shows whether it expired or the table was rolled back"):
+    with pytest.raises(
+        CommitUnknown, match="nothing shows whether it expired or the table was rolled back"
+    ):
         paused(bench, Phase.STAGED, roll_back)
     assert bench.snapshots.ids() == [3, 13]
     assert bench.metadata_of(13) <= bench.metadata_files()
@@ -441,7 +475,11 @@ def test_a_rollback_to_a_snapshot_of_this_run_is_proven_without_another_listing(
     for number in range(20):
         committer.commit(bench.request(number, [bench.message(f"mine-{number}")]))
     forget(bench, *range(1, 12))
-    observer.phase, observer.done, observer.action = Phase.STAGED, False, lambda: rollback(bench, 15)
+    observer.phase, observer.done, observer.action = (
+        Phase.STAGED,
+        False,
+        lambda: rollback(bench, 15),
+    )
     with pytest.raises(CommitUnknown):
         committer.commit(bench.request(20, [bench.message("mine-20")]))
     assert bench.snapshots.ids() == [12, 13, 14, 15]
@@ -545,7 +583,9 @@ def test_a_put_that_took_effect_without_an_answer_and_was_built_upon_is_not_made
 
 def test_a_put_without_an_answer_that_somebody_else_preceded_is_made_again() -> None:
     bench = Bench()
-    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.BEFORE)])
+    storage = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.BEFORE)]
+    )
     observer = At(Phase.STAGED, lambda: others(bench, 1))
     outcome = bench.committer(storage, observer).commit(bench.request(0, [bench.message("mine")]))
     assert isinstance(outcome, Published)
@@ -554,7 +594,9 @@ def test_a_put_without_an_answer_that_somebody_else_preceded_is_made_again() -> 
 
 
 @pytest.mark.parametrize("expired", [2, 4])
-def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snapshot_behind(expired: int) -> None:
+def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snapshot_behind(
+    expired: int,
+) -> None:
     bench = Bench()
     others(bench, 1)
 
@@ -581,7 +623,9 @@ def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snap
 
 
 @pytest.mark.parametrize("identifier", [5, 6])
-def test_the_same_user_with_this_identifier_or_a_later_one_supersedes_the_commit(identifier: int) -> None:
+def test_the_same_user_with_this_identifier_or_a_later_one_supersedes_the_commit(
+    identifier: int,
+) -> None:
     bench = Bench()
     seen = bench.snapshots.latest()
     twin = bench.request(identifier, [bench.message("twin")])

@@ -24,15 +24,24 @@ def keyed(**options: str) -> Bench:
     return Bench({"bucket": "4", **options}, keys=("id",))
 
 
-def numbered(bench: Bench, name: str, first: int, *, rows: int = 10, bucket: int = 0) -> CommitMessage:
+def numbered(
+    bench: Bench, name: str, first: int, *, rows: int = 10, bucket: int = 0
+) -> CommitMessage:
     """A message of one file whose rows have the numbers from `first` on."""
     made = bench.message(name, rows=rows, bucket=bucket)
     low, high = (serialize([FIELDS[0].type], [key]) for key in (first, first + rows - 1))
-    return replace(made, new_files=(replace(data_file(name, rows, first), min_key=low, max_key=high),))
+    return replace(
+        made, new_files=(replace(data_file(name, rows, first), min_key=low, max_key=high),)
+    )
 
 
 def commit(
-    bench: Bench, committer: Committer, number: int, message: CommitMessage, user: str = "me", **more: Any
+    bench: Bench,
+    committer: Committer,
+    number: int,
+    message: CommitMessage,
+    user: str = "me",
+    **more: Any,
 ) -> Published:
     outcome = committer.commit(bench.request(number, [message], user=user, **more))
     assert isinstance(outcome, Published)
@@ -55,7 +64,9 @@ def first_of(committer: Committer) -> int:
 
 
 def reads(storage: FaultyStorage, folder: str = "") -> list[str]:
-    return [one.path for one in storage.operations if one.verb == "read" and one.path.startswith(folder)]
+    return [
+        one.path for one in storage.operations if one.verb == "read" and one.path.startswith(folder)
+    ]
 
 
 # -- where a batch begins -------------------------------------------------------------------------
@@ -65,19 +76,27 @@ def test_a_batch_begins_above_everything_in_the_table() -> None:
     bench = keyed()
     committer = bench.committer()
     assert first_of(committer) == 0
-    assert commit(bench, committer, 0, numbered(bench, "a", 0)).snapshot.properties[MAX_SEQUENCE] == "9"
+    assert (
+        commit(bench, committer, 0, numbered(bench, "a", 0)).snapshot.properties[MAX_SEQUENCE]
+        == "9"
+    )
     assert first_of(committer) == 10
     as_java(bench, 1, numbered(bench, "j", 90, bucket=3))
     assert first_of(committer) == 100
     assert first_of(bench.committer()) == 100
     done = commit(bench, committer, 1, numbered(bench, "b", 0, bucket=1))
-    assert done.snapshot.properties[MAX_SEQUENCE] == "99"  # the largest of the table, not of the commit
+    assert (
+        done.snapshot.properties[MAX_SEQUENCE] == "99"
+    )  # the largest of the table, not of the commit
 
 
 def test_a_table_without_primary_key_has_no_such_numbers() -> None:
     bench = Bench()
     assert bench.committer().numbers() is None
-    assert MAX_SEQUENCE not in commit(bench, bench.committer(), 0, bench.message("a")).snapshot.properties
+    assert (
+        MAX_SEQUENCE
+        not in commit(bench, bench.committer(), 0, bench.message("a")).snapshot.properties
+    )
 
 
 def test_a_run_that_begins_reads_only_what_others_added_since_our_newest_snapshot() -> None:
@@ -142,7 +161,9 @@ def test_numbers_that_another_writer_has_reached_in_a_bucket_of_ours_are_a_confl
     bench.audit(["a", "j"], orphans=True)
 
 
-@pytest.mark.parametrize(("theirs", "bucket"), [(5, 0), (10, 1)], ids=["numbers below ours", "another bucket"])
+@pytest.mark.parametrize(
+    ("theirs", "bucket"), [(5, 0), (10, 1)], ids=["numbers below ours", "another bucket"]
+)
 def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     bench = keyed()
     committer = bench.committer()
@@ -153,10 +174,14 @@ def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     bench.audit(["a", "b", "j"])
 
 
-@pytest.mark.parametrize("options", [{"sequence.field": "dt"}, {"paimon-stream.on-sequence-conflict": "ignore"}])
+@pytest.mark.parametrize(
+    "options", [{"sequence.field": "dt"}, {"paimon-stream.on-sequence-conflict": "ignore"}]
+)
 def test_nobody_asks_where_users_order_rows_or_do_not_care(options: dict[str, str]) -> None:
     bench = keyed(**{key: value for key, value in options.items() if not key.startswith("paimon")})
-    bench.table = replace(bench.table, options=type(bench.table.options)(bench.table.options, options))
+    bench.table = replace(
+        bench.table, options=type(bench.table.options)(bench.table.options, options)
+    )
     committer = bench.committer()
     numbering = committer.numbers()
     as_java(bench, 1, numbered(bench, "j", 0))
@@ -190,7 +215,11 @@ def test_an_overwrite_does_not_mind_what_others_added() -> None:
 
 
 def test_a_bucket_that_nobody_compacts_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    for options, warned in (({}, 1), ({"write-only": "true"}, 0), ({"num-sorted-run.stop-trigger": "99"}, 0)):
+    for options, warned in (
+        ({}, 1),
+        ({"write-only": "true"}, 0),
+        ({"num-sorted-run.stop-trigger": "99"}, 0),
+    ):
         bench = keyed(**options)
         committer = bench.committer()
         caplog.clear()

@@ -37,7 +37,9 @@ class Known(History):
 
     @property
     def base(self) -> Base:
-        return Base(snapshot=self.snapshots[-1], metas=tuple(self.metas)) if self.snapshots else EMPTY
+        return (
+            Base(snapshot=self.snapshots[-1], metas=tuple(self.metas)) if self.snapshots else EMPTY
+        )
 
     def buckets(self, *partitions: bytes) -> BucketIndex:
         """The buckets of these partitions now."""
@@ -47,7 +49,9 @@ class Known(History):
         """The live files of these partitions now."""
         return {one.file_name for one in self.cache.files_at(self.base, partitions, commit).live}
 
-    def commit_ours(self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND) -> Snapshot:
+    def commit_ours(
+        self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND
+    ) -> Snapshot:
         base = self.base
         snapshot = self.commit(entries, kind)
         self.cache.advance(base, self.base, entries)
@@ -72,11 +76,17 @@ EMPTY = Base(snapshot=None, metas=())
 
 def test_each_bucket_of_the_partitions_asked_for_is_known() -> None:
     known = Known()
-    known.commit([add("1", A, 0, last=9), add("2", A, 0, last=4), add("3", A, 1, last=0), add("4", B, 2)])
+    known.commit(
+        [add("1", A, 0, last=9), add("2", A, 0, last=4), add("3", A, 1, last=0), add("4", B, 2)]
+    )
     known.commit([add("5", A, 0, last=30, total=4)])
     index = known.buckets(A, C)
     assert [index.max_sequence(A, bucket) for bucket in range(3)] == [30, 0, -1]
-    assert (index.total_buckets(A), index.max_sequence(C, 0), index.total_buckets(C)) == (4, -1, None)
+    assert (index.total_buckets(A), index.max_sequence(C, 0), index.total_buckets(C)) == (
+        4,
+        -1,
+        None,
+    )
     for ask in (lambda: index.max_sequence(B, 2), lambda: index.total_buckets(B)):
         with pytest.raises(KeyError):
             ask()
@@ -124,7 +134,9 @@ def test_commits_of_others_are_followed_by_their_deltas_alone() -> None:
     known.buckets(A)
     known.commit([add("theirs", A, 1, last=77), add("elsewhere", C)])
     known.commit([add("more", A, 2, last=5)], CommitKind.COMPACT)
-    assert known.reads_of(lambda: known.buckets(A)) == 4  # two lists and two manifests, not the twenty before
+    assert (
+        known.reads_of(lambda: known.buckets(A)) == 4
+    )  # two lists and two manifests, not the twenty before
     assert [known.buckets(A).max_sequence(A, bucket) for bucket in range(3)] == [9, 77, 5]
 
 
@@ -134,7 +146,9 @@ def test_what_does_not_follow_on_is_forgotten_and_read_anew(why: str) -> None:
     one = add("1", A, last=50, total=8)
     first = known.commit([one])
     known.buckets(A)
-    between = known.commit([delete(one)], CommitKind.OVERWRITE if why == "overwrite" else CommitKind.APPEND)
+    between = known.commit(
+        [delete(one)], CommitKind.OVERWRITE if why == "overwrite" else CommitKind.APPEND
+    )
     known.commit([add("2", A, last=3, total=2)])
     if why != "overwrite":
         known.expire(first)

@@ -44,7 +44,9 @@ def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:
 
 def test_a_commit_reports_what_it_published() -> None:
     bench = Bench()
-    report = table_commit(bench).commit(3, [bench.message("a"), bench.message("b", rows=5)], watermark=9)
+    report = table_commit(bench).commit(
+        3, [bench.message("a"), bench.message("b", rows=5)], watermark=9
+    )
     assert (report.outcome, report.snapshot_id, report.identifier) == ("committed", 1, 3)
     assert (report.rows, report.files, report.bytes, report.attempts) == (15, 2, 8, 1)
     assert (report.location, report.user, report.reused) == (bench.storage.location, "me", False)
@@ -144,7 +146,10 @@ def test_a_batch_commit_of_the_same_user_does_not_swallow_later_commits() -> Non
     bench = Bench()
     table_commit(bench).commit(0, [bench.message("a")])
     table_commit(bench).commit(BATCH_IDENTIFIER, [bench.message("b")])
-    assert table_commit(bench).filter_and_commit({0: [bench.message("c")], 1: [bench.message("d")]}) == 1
+    assert (
+        table_commit(bench).filter_and_commit({0: [bench.message("c")], 1: [bench.message("d")]})
+        == 1
+    )
     bench.audit(["a", "b", "d"])
 
 
@@ -224,7 +229,9 @@ def test_an_operator_may_let_it_continue_and_is_still_kept_from_doubling_live_fi
 
 
 @pytest.mark.parametrize("identifier", [-1, 0, 5])
-def test_any_identifier_is_unknown_where_the_snapshots_of_the_user_may_have_expired(identifier: int) -> None:
+def test_any_identifier_is_unknown_where_the_snapshots_of_the_user_may_have_expired(
+    identifier: int,
+) -> None:
     """An overwrite that is repeated would replace the rows that others have written since."""
     bench = Bench()
     overwriting = table_commit(bench)
@@ -371,15 +378,21 @@ def test_a_report_is_a_value() -> None:
 
 def test_a_report_shows_itself_in_one_line_and_as_a_table() -> None:
     one = report(snapshot_id=8, rows=1000, files=2, bytes=5000, phases={"stage": 1.5})
-    assert repr(one) == ("<CommitReport 3 committed as snapshot 8, 1000 rows in 2 files, 5000 bytes, 2 ms>")
-    assert repr(replace(one, identifier=BATCH_IDENTIFIER)).startswith("<CommitReport batch write committed")
+    assert repr(one) == (
+        "<CommitReport 3 committed as snapshot 8, 1000 rows in 2 files, 5000 bytes, 2 ms>"
+    )
+    assert repr(replace(one, identifier=BATCH_IDENTIFIER)).startswith(
+        "<CommitReport batch write committed"
+    )
     shown = report(user="<b>", rows=1000, phases={"stage": 1.5})._repr_html_()
     assert "&lt;b&gt;" in shown and "<b>" not in shown
     assert "1,000" in shown and "stage, ms" in shown
 
 
 def test_a_report_of_an_earlier_commit_says_so() -> None:
-    one = CommitReport(location="/w/t", user="me", identifier=3, snapshot_id=None, outcome="already committed")
+    one = CommitReport(
+        location="/w/t", user="me", identifier=3, snapshot_id=None, outcome="already committed"
+    )
     assert (one.outcome, one.snapshot_id, repr(one)) == (
         "already committed",
         None,
@@ -394,7 +407,9 @@ def replaced(bench: Bench, snapshot_id: int) -> None:
     """A writer of another engine copies its snapshot over ours, as Java does where nothing is atomic."""
     ours = bench.snapshots.get(snapshot_id)
     nothing = bench.snapshots.get(1).base_manifest_list
-    theirs = replace(ours, commit_user="java", delta_manifest_list=nothing, delta_manifest_list_size=None)
+    theirs = replace(
+        ours, commit_user="java", delta_manifest_list=nothing, delta_manifest_list_size=None
+    )
     bench.storage.write(f"snapshot/snapshot-{snapshot_id}", encode_snapshot(theirs))
 
 
@@ -414,14 +429,18 @@ def lost_by_rollback_and_rewriting(bench: Bench) -> None:
 
 CALLS: dict[str, Callable[[TableCommit, Bench], object]] = {
     "commit": lambda commit, bench: commit.commit(3, [bench.message("late")]),
-    "filter_and_commit": lambda commit, bench: commit.filter_and_commit({3: [bench.message("late")]}),
+    "filter_and_commit": lambda commit, bench: commit.filter_and_commit(
+        {3: [bench.message("late")]}
+    ),
     "overwrite": lambda commit, bench: commit.overwrite({}, [bench.message("late")]),
     "append": lambda commit, bench: commit.append((bench.message("late"),), None),
 }
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-@pytest.mark.parametrize("how", [lost_by_copy, lost_by_copy_and_followed, lost_by_rollback_and_rewriting])
+@pytest.mark.parametrize(
+    "how", [lost_by_copy, lost_by_copy_and_followed, lost_by_rollback_and_rewriting]
+)
 def test_a_commit_never_follows_one_that_was_lost_without_a_word(
     how: Callable[[Bench], None], call: Callable[[TableCommit, Bench], object]
 ) -> None:
@@ -449,7 +468,8 @@ def test_a_commit_after_a_rollback_of_the_last_one_is_refused() -> None:
         commit.commit(number, [bench.message(f"f{number}")])
     rollback_to(bench.table, 1, runtime=bench.runtime)
     with pytest.raises(
-        TableRolledBack, match=r"snapshot 3, .* is gone, and snapshot 1 is the newest.* Start the query again, or call"
+        TableRolledBack,
+        match=r"snapshot 3, .* is gone, and snapshot 1 is the newest.* Start the query again, or call",
     ):
         commit.commit(4, [bench.message("f4")])
     assert bench.snapshots.ids() == [1]

@@ -19,10 +19,14 @@ from tests.kits.commits import data_file
 PLANS = json.loads((Path(__file__).parents[2] / "golden" / "compaction" / "plans.json").read_text())
 
 
-def entry(number: int, size: int, *, buckets: int = -1, first: int | None = None, rows: int = 1) -> ManifestEntry:
+def entry(
+    number: int, size: int, *, buckets: int = -1, first: int | None = None, rows: int = 1
+) -> ManifestEntry:
     first = number * rows if first is None else first
     file = replace(data_file(f"data-{number:03}", rows, first), file_size=size)
-    return ManifestEntry(kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=buckets, file=file)
+    return ManifestEntry(
+        kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=buckets, file=file
+    )
 
 
 def limits(**options: str) -> Thresholds:
@@ -32,7 +36,9 @@ def limits(**options: str) -> Thresholds:
 def given(case: dict[str, Any]) -> Thresholds:
     more = {"source.split.open-file-cost": str(case["open_cost"])} if "open_cost" in case else {}
     least = str(case["min_file_num"])
-    return Thresholds.of(Options({"target-file-size": str(case["target"]), "compaction.min.file-num": least, **more}))
+    return Thresholds.of(
+        Options({"target-file-size": str(case["target"]), "compaction.min.file-num": least, **more})
+    )
 
 
 def numbers(units: Sequence[Unit]) -> list[list[int]]:
@@ -61,12 +67,18 @@ def test_a_plan_depends_on_its_input_only_and_reads_in_the_order_of_writing() ->
 
 
 def test_files_that_overlap_in_a_bucket_are_taken_together_or_not_at_all() -> None:
-    files = [entry(n, 1000, buckets=1, first=first, rows=10) for n, first in enumerate((0, 10, 20, 30, 35))]
+    files = [
+        entry(n, 1000, buckets=1, first=first, rows=10)
+        for n, first in enumerate((0, 10, 20, 30, 35))
+    ]
     assert numbers(plan_append(files, limits(), full=False)) == [[0, 1, 2, 3, 4]]
     files.insert(3, entry(5, 1000, buckets=1, first=29, rows=1))
     least = Thresholds.of(Options({"compaction.min.file-num": "4"}))
     assert numbers(plan_append(files[:5], least, full=False)) == [[0, 1, 2, 5, 3]]
-    many = [entry(n, 1000, buckets=1, first=first, rows=10) for n, first in enumerate((0, 5, 12, 20, 25, 31))]
+    many = [
+        entry(n, 1000, buckets=1, first=first, rows=10)
+        for n, first in enumerate((0, 5, 12, 20, 25, 31))
+    ]
     assert numbers(plan_append(many, least, full=False)) == [[0, 1, 2, 3, 4, 5]]
 
 

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import BadRowKind, CommitUnknown, InvalidData, InvalidOption, PaimonStreamError
+from paimon_stream.errors import (
+    BadRowKind,
+    CommitUnknown,
+    InvalidData,
+    InvalidOption,
+    PaimonStreamError,
+)
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
@@ -28,7 +34,11 @@ LOOKUP = {"changelog-producer": "lookup"}
 FULL = {"changelog-producer": "full-compaction"}
 FIRST = {"merge-engine": "first-row", **LOOKUP}
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", **LOOKUP}
-LEVELS = {"num-sorted-run.compaction-trigger": "3", "num-levels": "6", "compaction.size-ratio": "-100"}
+LEVELS = {
+    "num-sorted-run.compaction-trigger": "3",
+    "num-levels": "6",
+    "compaction.size-ratio": "-100",
+}
 LEVELS |= {"compaction.max-size-amplification-percent": "100000"}
 """Each minor compaction puts its rows on a level of their own."""
 
@@ -44,7 +54,12 @@ def made(tmp_path: Path, options: dict[str, str]) -> PaimonTable:
 
 def write(table: PaimonTable, values: dict[int, int | None], kind: str = "+I") -> None:
     number = table.latest_snapshot().id if table.snapshots() else 0
-    commit_changes(table, [(kind, {"k": key, "v": value}) for key, value in values.items()], number, user="writer")
+    commit_changes(
+        table,
+        [(kind, {"k": key, "v": value}) for key, value in values.items()],
+        number,
+        user="writer",
+    )
 
 
 def applied(table: PaimonTable) -> dict[Any, list[Any]]:
@@ -63,7 +78,10 @@ def applied(table: PaimonTable) -> dict[Any, list[Any]]:
 
 def in_table(table: PaimonTable) -> dict[Any, list[Any]]:
     at = [table.schema.field_names.index(name) for name in table.schema.primary_keys]
-    return {tuple(row[one] for one in at): row for row in wire_rows(table.to_arrow(), table.schema.fields)}
+    return {
+        tuple(row[one] for one in at): row
+        for row in wire_rows(table.to_arrow(), table.schema.fields)
+    }
 
 
 def levels(table: PaimonTable) -> list[int]:
@@ -155,7 +173,9 @@ def test_rows_of_keys_that_are_known_are_not_written_with_first_row(tmp_path: Pa
     assert (in_table(table)[7,], in_table(table)[5000,]) == ([7, 1], [5000, 10])
 
 
-def test_with_full_compaction_it_is_written_when_rows_reach_the_highest_level(tmp_path: Path) -> None:
+def test_with_full_compaction_it_is_written_when_rows_reach_the_highest_level(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path, FULL | {"num-levels": "6"})
     write(table, {1: 1, 2: 2})
     assert table.compact(full=True).changelog_rows == 2
@@ -202,7 +222,9 @@ def test_deletes_stay_where_older_rows_are_looked_up(tmp_path: Path) -> None:
     assert applied(table) == in_table(table)
 
 
-@pytest.mark.parametrize("options", [{}, {"changelog-producer": "none", "force-lookup": "true"}], ids=repr)
+@pytest.mark.parametrize(
+    "options", [{}, {"changelog-producer": "none", "force-lookup": "true"}], ids=repr
+)
 def test_a_large_file_takes_in_what_a_level_above_those_of_the_options_has(
     options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -222,7 +244,9 @@ def test_a_large_file_takes_in_what_a_level_above_those_of_the_options_has(
 
 
 @pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST, SUM], ids=repr)
-@pytest.mark.parametrize("moment", [("open_output", "bucket-"), ("put_if_absent", "snapshot/")], ids=repr)
+@pytest.mark.parametrize(
+    "moment", [("open_output", "bucket-"), ("put_if_absent", "snapshot/")], ids=repr
+)
 def test_two_compactions_at_once_say_nothing_twice(
     tmp_path: Path, options: dict[str, str], moment: tuple[str, str]
 ) -> None:
@@ -245,7 +269,9 @@ def test_two_compactions_at_once_say_nothing_twice(
 
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [False, True])
-def test_wherever_it_fails_the_next_one_says_what_is_missing(tmp_path: Path, moment: Moment, stop: bool) -> None:
+def test_wherever_it_fails_the_next_one_says_what_is_missing(
+    tmp_path: Path, moment: Moment, stop: bool
+) -> None:
     table, at = made(tmp_path, LOOKUP | LEVELS), 0
     write(table, dict.fromkeys(range(50), 1))
     table.compact()
@@ -253,8 +279,13 @@ def test_wherever_it_fails_the_next_one_says_what_is_missing(tmp_path: Path, mom
     while fired:
         at += examples(5, 1)
         write(table, {at: at, 4000 + at: 2, 7: at})
-        storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
-        logs, since = {path.name for path in Path(table.location).rglob("changelog-*")}, table.latest_snapshot().id
+        storage = FaultyStorage(
+            LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)]
+        )
+        logs, since = (
+            {path.name for path in Path(table.location).rglob("changelog-*")},
+            table.latest_snapshot().id,
+        )
         raised: BaseException | None = None
         try:
             run(table, storage)
@@ -265,7 +296,9 @@ def test_wherever_it_fails_the_next_one_says_what_is_missing(tmp_path: Path, mom
         left -= {one.meta.file_name for one in changelog_files(table, since)}
         if fired and not stop and not isinstance(raised, CommitUnknown):
             failed: Operation = storage.operations[at - 1]
-            is_known = failed.verb != "delete" and not (moment is Moment.AFTER and "output" in failed.verb)
+            is_known = failed.verb != "delete" and not (
+                moment is Moment.AFTER and "output" in failed.verb
+            )
             assert not (is_known and left), (at, failed)
         table.compact()
     assert at > 15

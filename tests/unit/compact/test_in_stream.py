@@ -36,7 +36,9 @@ COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
 def keyed(tmp_path: Path, **options: str) -> PaimonTable:
     made = {"bucket": "1", **options}
     place = str(tmp_path / "db.db" / "t")
-    return PaimonTable.create(place, COLUMNS, primary_keys=["dt", "k"], partition_keys=["dt"], options=made)
+    return PaimonTable.create(
+        place, COLUMNS, primary_keys=["dt", "k"], partition_keys=["dt"], options=made
+    )
 
 
 def plain(tmp_path: Path, **options: str) -> PaimonTable:
@@ -49,7 +51,13 @@ def changes(number: int, day: str = "d0") -> list[Change]:
 
 
 def expected(batches: int) -> list[tuple[Any, ...]]:
-    return sorted([(0, "d0", batches - 1), (1, "d0", batches - 1), *((100 + n, "d0", n) for n in range(batches))])
+    return sorted(
+        [
+            (0, "d0", batches - 1),
+            (1, "d0", batches - 1),
+            *((100 + n, "d0", n) for n in range(batches)),
+        ]
+    )
 
 
 def rows(table: PaimonTable) -> list[tuple[Any, ...]]:
@@ -83,7 +91,10 @@ def test_a_bucket_that_is_written_to_stays_at_few_runs_behind_the_batches(tmp_pa
     assert len(made) >= 4
     for one in made:
         behind = next(other for other in table.snapshots() if other.id == one.id - 1)
-        assert (one.commit_user, one.commit_identifier) == (behind.commit_user, behind.commit_identifier)
+        assert (one.commit_user, one.commit_identifier) == (
+            behind.commit_user,
+            behind.commit_identifier,
+        )
     assert not problems(table)
     assert data_files(table) >= live(table)
 
@@ -106,7 +117,9 @@ def test_what_is_not_done_within_the_bound_goes_on_beside_the_next_batches(tmp_p
     assert len(table.files()) <= 5
 
 
-def test_a_batch_without_rows_publishes_what_is_done_under_the_id_of_the_last_batch_with_rows(tmp_path: Path) -> None:
+def test_a_batch_without_rows_publishes_what_is_done_under_the_id_of_the_last_batch_with_rows(
+    tmp_path: Path,
+) -> None:
     table, pool = keyed(tmp_path), Held()
     stream = CompactedStream(table, pool=pool)
     run(stream, 5)
@@ -127,7 +140,9 @@ def test_a_batch_without_rows_publishes_what_is_done_under_the_id_of_the_last_ba
         {"write-only": "true", "paimon-stream.compact": "minor"},
     ],
 )
-def test_a_table_that_is_left_to_other_jobs_is_not_compacted(tmp_path: Path, options: dict[str, str]) -> None:
+def test_a_table_that_is_left_to_other_jobs_is_not_compacted(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     table = keyed(tmp_path)
     run(CompactedStream(table, options=options), 7)
     assert not compactions(table)
@@ -174,7 +189,9 @@ def test_rows_that_are_too_old_go_with_the_compactions_of_a_stream(tmp_path: Pat
     table, clock = keyed(tmp_path, **old), SimulatedClock(1000 * now)
     stream = CompactedStream(table, runtime=simulated(1, clock))
     for number in range(5):
-        stream.batch([("+I", {"k": number, "dt": "d0", "v": now - day + (60 if number % 2 else -60)})])
+        stream.batch(
+            [("+I", {"k": number, "dt": "d0", "v": now - day + (60 if number % 2 else -60)})]
+        )
     assert [row[0] for row in rows(table)] == [1, 3]
     clock.advance(120_000)
     for number in range(5, 10):
@@ -209,7 +226,9 @@ def test_no_batch_reads_the_manifests_of_the_table(tmp_path: Path) -> None:
         before = len(storage.operations)
         stream.batch(changes(number))
         did = storage.operations[before:]
-        reads.append(sum(one.verb == "read" and one.path.startswith("manifest/manifest-") for one in did))
+        reads.append(
+            sum(one.verb == "read" and one.path.startswith("manifest/manifest-") for one in did)
+        )
     assert compactions(table)
     assert max(reads[1:]) == 0
 
@@ -219,12 +238,18 @@ def test_a_stream_shows_the_first_rows_of_each_batch(tmp_path: Path) -> None:
     stream = CompactedStream(table)
     for number in range(4):
         run(stream, 1)
-        assert rows(table) == sorted([(0, "d0", 0), (1, "d0", 0), *((100 + n, "d0", n) for n in range(number + 1))])
+        assert rows(table) == sorted(
+            [(0, "d0", 0), (1, "d0", 0), *((100 + n, "d0", n) for n in range(number + 1))]
+        )
     assert len(compactions(table)) == 4
 
 
-@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"changelog-producer": "lookup"}])
-def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Path, option: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "option", [{"merge-engine": "first-row"}, {"changelog-producer": "lookup"}]
+)
+def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(
+    tmp_path: Path, option: dict[str, str]
+) -> None:
     table = keyed(tmp_path, **option)
     with pytest.raises(UnsupportedFeature, match="nothing compacts it here"):
         run(CompactedStream(table, options={"paimon-stream.compact": "off"}), 1)
@@ -372,14 +397,18 @@ def test_a_compaction_that_another_engine_has_replaced_is_no_lost_batch(tmp_path
 
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [True, False])
-def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: Moment, stop: bool) -> None:
+def test_wherever_it_fails_no_batch_is_lost_or_doubled(
+    tmp_path: Path, moment: Moment, stop: bool
+) -> None:
     at, made = 0, keyed(tmp_path)
     run(CompactedStream(made), 4)
     while True:
         at += examples(5, 1)
         table = PaimonTable.load(str(shutil.copytree(made.location, tmp_path / str(at))))
         stream = CompactedStream(table, next_batch=4, runs=1)
-        storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
+        storage = FaultyStorage(
+            LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)]
+        )
         stream.start(storage=storage)
         with contextlib.suppress(Killed, PaimonStreamError):
             run(stream, 1)
@@ -388,7 +417,9 @@ def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: M
         stream.start()
         run(stream, 6 - stream.next_batch)
         assert rows(table) == expected(6)
-        assert len({(one.commit_identifier, one.commit_kind) for one in table.snapshots()}) == len(table.snapshots())
+        assert len({(one.commit_identifier, one.commit_kind) for one in table.snapshots()}) == len(
+            table.snapshots()
+        )
         assert not [one for one in problems(table) if one.severity == "error"]
         if not stop:
             assert live(table) <= data_files(table)
@@ -402,7 +433,12 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     stream = CompactedStream(table)
     run(stream, 4)
     lost = Fault(
-        at=1, moment=Moment.AFTER, verb="put_if_absent", path="snapshot/snapshot-6", stop=True, error=Unavailable
+        at=1,
+        moment=Moment.AFTER,
+        verb="put_if_absent",
+        path="snapshot/snapshot-6",
+        stop=True,
+        error=Unavailable,
     )
     stream.start(storage=FaultyStorage(LocalStorage(table.location), [lost]))
     before = data_files(table)
@@ -422,19 +458,27 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
 # -- trouble ------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_bucket_rests_and_the_batches_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_bucket_rests_and_the_batches_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = keyed(tmp_path)
     stream = CompactedStream(table)
     run(stream, 4)
     next(Path(table.location).rglob("data-*")).write_bytes(b"damaged")
     with caplog.at_level(logging.WARNING):
         run(stream, 30)
-    told = [one for one in caplog.records if "compaction" in one.message and "behind a batch failed" in one.message]
+    told = [
+        one
+        for one in caplog.records
+        if "compaction" in one.message and "behind a batch failed" in one.message
+    ]
     assert 3 <= len(told) <= 5, "after 2, 4, 8 and 16 batches"
     assert "bucket-0" in told[0].message
 
 
-def test_a_bucket_that_stays_too_deep_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_that_stays_too_deep_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table, pool = keyed(tmp_path), Held()
     stream = CompactedStream(table, pool=pool)
     with caplog.at_level(logging.WARNING):
@@ -479,7 +523,9 @@ def test_threads_carry_out_what_comes_and_end_when_nothing_is_left() -> None:
     assert pool.submit(lambda: 5).result() == 5
 
 
-def test_what_the_writer_reports_of_its_last_batch_is_not_that_of_the_compaction(tmp_path: Path) -> None:
+def test_what_the_writer_reports_of_its_last_batch_is_not_that_of_the_compaction(
+    tmp_path: Path,
+) -> None:
     table = keyed(tmp_path)
     run(CompactedStream(table), 5)
     assert table.latest_snapshot().commit_kind.value == "COMPACT"

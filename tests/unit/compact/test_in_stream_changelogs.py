@@ -24,7 +24,9 @@ KINDS = [LOOKUP, FULL, FIRST, SUM, {"merge-engine": "first-row"}, VECTORS, LOOKU
 def made(tmp_path: Path, options: dict[str, str]) -> PaimonTable:
     columns = [("k", "INT NOT NULL"), ("v", "INT")]
     place = str(tmp_path / "db.db" / "t")
-    return PaimonTable.create(place, columns, primary_keys=["k"], options={"bucket": "2", **options})
+    return PaimonTable.create(
+        place, columns, primary_keys=["k"], options={"bucket": "2", **options}
+    )
 
 
 def changes(number: int, options: dict[str, str]) -> list[Change]:
@@ -54,14 +56,18 @@ def test_each_batch_is_seen_when_it_ends(tmp_path: Path, options: dict[str, str]
 
 
 @pytest.mark.parametrize("options", KINDS, ids=repr)
-def test_what_a_killed_run_has_not_compacted_is_seen_after_the_restart(tmp_path: Path, options: dict[str, str]) -> None:
+def test_what_a_killed_run_has_not_compacted_is_seen_after_the_restart(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     table, at = made(tmp_path, options), 0
     stream = CompactedStream(table)
     stream.batch(changes(0, options))
     ends = set()
     while at < 400:
         at += examples(25, 5)
-        storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=Moment.AFTER, stop=True)])
+        storage = FaultyStorage(
+            LocalStorage(table.location), [Fault(at=at, moment=Moment.AFTER, stop=True)]
+        )
         stream.start(storage=storage)
         try:
             stream.batch(changes(stream.next_batch, options))
@@ -86,10 +92,15 @@ def test_the_batch_waits_for_its_compaction_although_it_may_cost_no_time(tmp_pat
 
 
 @pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST, VECTORS], ids=repr)
-def test_a_stream_that_does_not_compact_is_refused_with_its_cure(tmp_path: Path, options: dict[str, str]) -> None:
+def test_a_stream_that_does_not_compact_is_refused_with_its_cure(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     table = made(tmp_path, options)
     stream = CompactedStream(table, options={"paimon-stream.compact": "off"})
-    with pytest.raises(UnsupportedFeature, match=r"Set paimon-stream\.compact to auto, or set 'write-only' to 'true'"):
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"Set paimon-stream\.compact to auto, or set 'write-only' to 'true'",
+    ):
         stream.batch(changes(0, options))
     assert not table.snapshots()
 
@@ -101,4 +112,7 @@ def test_with_delta_commits_the_changelog_comes_with_each_of_these_batches(tmp_p
         stream.batch(changes(number, FULL))
         if number % 3 == 2:
             check(table, FULL)
-    assert [one.commit_identifier for one in table.snapshots() if one.changelog_record_count] == [2, 5]
+    assert [one.commit_identifier for one in table.snapshots() if one.changelog_record_count] == [
+        2,
+        5,
+    ]

@@ -76,7 +76,9 @@ def test_a_fork_that_ends_removes_no_file_of_its_parent(tmp_path: Path) -> None:
     assert rows(table) == expected(6)
 
 
-def test_a_run_that_is_closed_while_it_plans_publishes_no_file_that_was_removed(tmp_path: Path) -> None:
+def test_a_run_that_is_closed_while_it_plans_publishes_no_file_that_was_removed(
+    tmp_path: Path,
+) -> None:
     table, pool = keyed(tmp_path), Closing()
     stream = CompactedStream(table, pool=pool)
     run(stream, 5)
@@ -136,7 +138,12 @@ def test_an_unknown_outcome_that_was_not_published_is_tried_again(tmp_path: Path
     stream = CompactedStream(table)
     run(stream, 2)
     outage = Fault(
-        at=1, moment=Moment.BEFORE, verb="put_if_absent", path="snapshot/snapshot-6", stop=True, error=Unavailable
+        at=1,
+        moment=Moment.BEFORE,
+        verb="put_if_absent",
+        path="snapshot/snapshot-6",
+        stop=True,
+        error=Unavailable,
     )
     storage = FaultyStorage(LocalStorage(table.location), [outage])
     stream.start(storage=storage)
@@ -186,7 +193,9 @@ def test_a_new_run_knows_what_waits_for_the_turn_of_full_compactions(tmp_path: P
 # -- refusals, threads --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}])
+@pytest.mark.parametrize(
+    "option", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}]
+)
 def test_a_table_that_needs_a_compaction_and_cannot_be_compacted_is_refused(
     tmp_path: Path, option: dict[str, str]
 ) -> None:
@@ -196,7 +205,9 @@ def test_a_table_that_needs_a_compaction_and_cannot_be_compacted_is_refused(
     assert not table.snapshots()
 
 
-def test_a_thread_that_could_not_begin_leaves_its_place_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_could_not_begin_leaves_its_place_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def begins_not(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

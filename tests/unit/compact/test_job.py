@@ -34,7 +34,16 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.compaction import SEEDS, Acting, data_files, failed_runs, live, loaded, problems, run
+from tests.kits.compaction import (
+    SEEDS,
+    Acting,
+    data_files,
+    failed_runs,
+    live,
+    loaded,
+    problems,
+    run,
+)
 from tests.kits.faults import Fault, FaultyStorage, Moment, Operation
 
 COLUMNS = [("id", "INT"), ("dt", "STRING")]
@@ -42,7 +51,9 @@ BUCKETS = {"bucket": "1", "bucket-key": "id"}
 
 
 def made(tmp_path: Path, files: int = 6, days: int = 1, **options: str) -> PaimonTable:
-    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, partition_keys=["dt"], options=options)
+    table = PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), COLUMNS, partition_keys=["dt"], options=options
+    )
     for number in range(files):
         append(table, number, days)
     return table
@@ -63,14 +74,22 @@ def ids(table: PaimonTable) -> list[int]:
 def test_each_partition_becomes_one_file_in_one_snapshot(tmp_path: Path) -> None:
     table = made(tmp_path, files=5, days=2)
     report = table.compact()
-    assert (report.files_before, report.files_after, report.rows_before, report.rows_after) == (10, 2, 10, 10)
+    assert (report.files_before, report.files_after, report.rows_before, report.rows_after) == (
+        10,
+        2,
+        10,
+        10,
+    )
     newest = table.latest_snapshot()
     assert report.snapshot_id == newest.id == 6
     assert newest.commit_kind.value == "COMPACT"
     assert newest.commit_identifier == BATCH_IDENTIFIER
     assert (newest.delta_record_count, newest.total_record_count) == (0, 10)
     assert ids(table) == list(range(10))
-    assert [(dict(one.partition), one.files) for one in report.buckets] == [({"dt": "d0"}, 5), ({"dt": "d1"}, 5)]
+    assert [(dict(one.partition), one.files) for one in report.buckets] == [
+        ({"dt": "d0"}, 5),
+        ({"dt": "d1"}, 5),
+    ]
     assert table.compact().snapshot_id is None
     assert not problems(table)
 
@@ -79,7 +98,12 @@ def test_a_dry_run_writes_nothing_and_says_what_a_run_would_do(tmp_path: Path) -
     table = made(tmp_path)
     before = data_files(table)
     report = table.compact(dry_run=True)
-    assert (report.dry_run, report.snapshot_id, report.files_before, report.files_after) == (True, None, 6, 1)
+    assert (report.dry_run, report.snapshot_id, report.files_before, report.files_after) == (
+        True,
+        None,
+        6,
+        1,
+    )
     assert data_files(table) == before
     assert table.latest_snapshot().id == 6
 
@@ -110,9 +134,13 @@ def test_an_index_of_an_unknown_type_is_named_and_nothing_is_compacted(tmp_path:
     root, newest = Path(table.location), table.latest_snapshot()
     index = IndexFileMeta(index_type="BTREE", file_name="index-1", file_size=1, row_count=1)
     entry = IndexManifestEntry(partition=EMPTY_ROW, bucket=0, file=index)
-    (root / "manifest" / "index-manifest-1").write_bytes(encode_index_manifest([entry], compression="zstd", level=1))
+    (root / "manifest" / "index-manifest-1").write_bytes(
+        encode_index_manifest([entry], compression="zstd", level=1)
+    )
     path = root / "snapshot" / f"snapshot-{newest.id}"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "indexManifest": "index-manifest-1"}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "indexManifest": "index-manifest-1"})
+    )
     with pytest.raises(UnsupportedFeature, match=r"index of type BTREE \(index-1\)"):
         table.compact()
     assert table.latest_snapshot().id == newest.id
@@ -120,14 +148,22 @@ def test_an_index_of_an_unknown_type_is_named_and_nothing_is_compacted(tmp_path:
 
 
 def test_large_files_are_rolled_and_keep_running_numbers_in_a_bucket(tmp_path: Path) -> None:
-    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT"), ("s", "STRING")], options=BUCKETS)
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("id", "INT"), ("s", "STRING")], options=BUCKETS
+    )
     for turn in range(5):
         text = [os.urandom(60).hex() for _ in range(2000)]
-        table.append(pa.table({"id": pa.array(range(turn * 2000, turn * 2000 + 2000), pa.int32()), "s": text}))
+        table.append(
+            pa.table(
+                {"id": pa.array(range(turn * 2000, turn * 2000 + 2000), pa.int32()), "s": text}
+            )
+        )
     before = table.to_arrow()
     report = table.compact(options={"target-file-size": "300 kb"}, full=True)
     assert report.files_after > 2
-    bounds = sorted((one.meta.min_sequence_number, one.meta.max_sequence_number) for one in table.files())
+    bounds = sorted(
+        (one.meta.min_sequence_number, one.meta.max_sequence_number) for one in table.files()
+    )
     assert bounds[0][0] == 0
     assert bounds[-1][1] == 9999
     assert all(low == high + 1 for (low, _), (_, high) in zip(bounds[1:], bounds, strict=False))
@@ -172,7 +208,9 @@ def test_rows_that_came_with_a_newer_schema_keep_what_is_new(tmp_path: Path) -> 
     assert rows["more"].to_pylist() == [None] * 6 + [f"m{number}" for number in range(6, 12)]
 
 
-def test_files_of_a_schema_that_is_newer_than_the_loaded_table_wait_for_the_next_look(tmp_path: Path) -> None:
+def test_files_of_a_schema_that_is_newer_than_the_loaded_table_wait_for_the_next_look(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path)
     old = load_table(LocalStorage(table.location))
     add_column(table)
@@ -202,7 +240,11 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "text"),
     [
-        ({"options": {"compaction.min.file-nums": "2"}}, InvalidOption, "Did you mean 'compaction.min.file-num'"),
+        (
+            {"options": {"compaction.min.file-nums": "2"}},
+            InvalidOption,
+            "Did you mean 'compaction.min.file-num'",
+        ),
         ({"options": {"bucket": "2"}}, InvalidOption, "cannot be set for one call"),
         ({"options": {"compaction.min.file-num": "few"}}, InvalidOption, "whole number"),
         ({"partitions": [{"day": "d0"}]}, IncompatibleSchema, "day"),
@@ -233,7 +275,9 @@ def test_rows_that_come_meanwhile_stay(tmp_path: Path) -> None:
 
 def test_what_another_compaction_took_is_left_out_and_its_files_go(tmp_path: Path) -> None:
     table = made(tmp_path, days=2)
-    storage = Acting(table, lambda: table.compact(partitions=[{"dt": "d0"}]), "put_if_absent", "snapshot/")
+    storage = Acting(
+        table, lambda: table.compact(partitions=[{"dt": "d0"}]), "put_if_absent", "snapshot/"
+    )
     report = run(table, storage)
     assert report.conflicts == 1
     assert [(one.partition["dt"], one.skipped) for one in report.buckets] == [("d1", None)]
@@ -244,7 +288,9 @@ def test_what_another_compaction_took_is_left_out_and_its_files_go(tmp_path: Pat
 
 def test_a_partition_that_is_dropped_or_replaced_meanwhile_stays_so(tmp_path: Path) -> None:
     table = made(tmp_path, days=2)
-    storage = Acting(table, lambda: table.drop_partitions([{"dt": "d0"}]), "put_if_absent", "snapshot/")
+    storage = Acting(
+        table, lambda: table.drop_partitions([{"dt": "d0"}]), "put_if_absent", "snapshot/"
+    )
     run(table, storage)
     assert set(table.to_arrow()["dt"].to_pylist()) == {"d1"}
     append(table, 20)
@@ -252,14 +298,18 @@ def test_a_partition_that_is_dropped_or_replaced_meanwhile_stays_so(tmp_path: Pa
     for number in range(5):
         append(table, 30 + number, 2)
     before = [one for one in ids(table) if one != 99]
-    storage = Acting(table, lambda: table.overwrite(rows, {"dt": "d1"}), "put_if_absent", "snapshot/")
+    storage = Acting(
+        table, lambda: table.overwrite(rows, {"dt": "d1"}), "put_if_absent", "snapshot/"
+    )
     run(table, storage)
     assert table.to_arrow(partition={"dt": "d1"})["id"].to_pylist() == [99]
     assert len(ids(table)) < len(before)
     assert not problems(table)
 
 
-def test_files_that_an_expiry_took_after_a_foreign_compaction_are_a_conflict(tmp_path: Path) -> None:
+def test_files_that_an_expiry_took_after_a_foreign_compaction_are_a_conflict(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path)
 
     def meanwhile() -> None:
@@ -299,7 +349,9 @@ def test_a_bucket_that_others_change_each_time_is_reported(tmp_path: Path) -> No
     report = run(table, Busy(table, again, "put_if_absent", "snapshot/"))
     assert report.conflicts == 4
     assert report.snapshot_id is None
-    assert [one.skipped for one in report.buckets] == ["Others have changed its files each time. Compact again later."]
+    assert [one.skipped for one in report.buckets] == [
+        "Others have changed its files each time. Compact again later."
+    ]
     assert len(ids(table)) == 5
 
 
@@ -314,7 +366,9 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
     for at, failed, before, raised in failed_runs(table, moment, stop=stop):
         assert ids(table) == list(range(12)), at
         left = data_files(table) - before - live(table)
-        is_known = failed.verb != "delete" and not (moment is Moment.AFTER and "output" in failed.verb)
+        is_known = failed.verb != "delete" and not (
+            moment is Moment.AFTER and "output" in failed.verb
+        )
         if is_known and not stop and not isinstance(raised, CommitUnknown):
             assert not left, (at, failed)
         if table.latest_snapshot().id > snapshots:
@@ -324,7 +378,14 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
-    lost = Fault(at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable)
+    lost = Fault(
+        at=1,
+        verb="put_if_absent",
+        path="snapshot/",
+        moment=Moment.AFTER,
+        stop=True,
+        error=Unavailable,
+    )
     with pytest.raises(CommitUnknown):
         run(table, FaultyStorage(LocalStorage(table.location), [lost]))
     assert table.latest_snapshot().id == 7
@@ -348,14 +409,18 @@ def test_a_damaged_file_is_named_and_the_others_are_compacted(tmp_path: Path) ->
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     table = made(tmp_path, days=3)
     before = data_files(table)
-    full = FaultyStorage(LocalStorage(table.location), [Fault(at=2, verb="output.close", error=NoSpace, path="d")])
+    full = FaultyStorage(
+        LocalStorage(table.location), [Fault(at=2, verb="output.close", error=NoSpace, path="d")]
+    )
     with pytest.raises(NoSpace):
         run(table, full)
     assert data_files(table) == before
     assert ids(table) == list(range(18))
 
 
-def test_a_thread_that_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(tmp_path, days=4)
     before = data_files(table)
     started, start = count(), threading.Thread.start
@@ -404,7 +469,9 @@ def test_null_in_a_column_that_must_not_be_null_is_named(tmp_path: Path) -> None
         table.append(pa.table({"id": pa.array([None if number == 3 else number], pa.int32())}))
     path = Path(table.location) / "schema" / "schema-0"
     path.with_name("schema-1").write_text(
-        path.read_text().replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1).replace('"INT"', '"INT NOT NULL"')
+        path.read_text()
+        .replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
+        .replace('"INT"', '"INT NOT NULL"')
     )
     with pytest.raises(NullInNotNull, match="id"):
         PaimonTable.load(table.location).compact()
@@ -425,7 +492,9 @@ def test_a_run_takes_its_memory_from_jemalloc_and_the_process_keeps_its_own(
             else:
                 monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
             table = made(tmp_path / str(chosen))
-            table.compact(progress=lambda *_, seen=seen: seen.add(pa.default_memory_pool().backend_name))
+            table.compact(
+                progress=lambda *_, seen=seen: seen.add(pa.default_memory_pool().backend_name)
+            )
             assert seen == {expected}
             assert pa.default_memory_pool().backend_name == "mimalloc"
     finally:

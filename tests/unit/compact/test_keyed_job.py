@@ -52,14 +52,18 @@ def made(tmp_path: Path, files: int = 6, days: int = 1, **options: str) -> Paimo
     return table
 
 
-def write(table: PaimonTable, number: int, days: int = 1, kind: str = "+I", keys: Sequence[int] = ()) -> None:
+def write(
+    table: PaimonTable, number: int, days: int = 1, kind: str = "+I", keys: Sequence[int] = ()
+) -> None:
     """Each write has a key of its own, and the keys that all writes share."""
     rows = [
         (kind, {"k": key, "dt": f"d{day}", "v": number})
         for day in range(days)
         for key in (keys or (0, 1, 100 + number))
     ]
-    commit_changes(table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer")
+    commit_changes(
+        table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer"
+    )
 
 
 def rows(table: PaimonTable, **how: Any) -> list[tuple[Any, ...]]:
@@ -110,7 +114,11 @@ def test_a_file_that_only_changes_its_level_keeps_its_name(tmp_path: Path) -> No
     assert (report.files_before, report.files_after, report.files_upgraded) == (0, 0, 1)
     assert [(one.files, one.rows) for one in report.buckets] == [(1, 20)]
     after = table.files()[0]
-    assert (after.meta.file_name, after.meta.level, after.meta.file_source) == (file.meta.file_name, 5, 0)
+    assert (after.meta.file_name, after.meta.level, after.meta.file_source) == (
+        file.meta.file_name,
+        5,
+        0,
+    )
     assert len(rows(table)) == 20
     assert not problems(table)
 
@@ -141,7 +149,10 @@ def test_deletes_stay_above_older_rows_and_go_at_the_top(tmp_path: Path) -> None
     write(table, 1, kind="-D", keys=(1, 2, 3))
     write(table, 2, kind="-D", keys=(2, 3, 4))
     assert table.compact().files_after == 1
-    assert sorted((one.meta.level, one.meta.delete_row_count) for one in table.files()) == [(4, 4), (5, 0)]
+    assert sorted((one.meta.level, one.meta.delete_row_count) for one in table.files()) == [
+        (4, 4),
+        (5, 0),
+    ]
     assert len(rows(table)) == 1996
     table.compact(full=True)
     assert [(one.meta.level, one.meta.row_count) for one in table.files()] == [(5, 1996)]
@@ -162,7 +173,10 @@ def test_large_results_are_rolled_in_key_order(tmp_path: Path) -> None:
 
 
 def test_each_level_has_its_format_and_compression(tmp_path: Path) -> None:
-    table = made(tmp_path, **{"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "5:zlib"})
+    table = made(
+        tmp_path,
+        **{"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "5:zlib"},
+    )
     assert {Path(one.path).suffix for one in table.files()} == {".avro"}
     before = rows(table)
     table.compact()
@@ -178,14 +192,20 @@ def test_a_level_with_a_format_that_cannot_hold_a_column_is_refused_before_anyth
     options = {"bucket": "1", "write-only": "true", "file.format.per.level": "5:avro"}
     table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
     for _ in range(6):
-        table.append(pa.table({"k": pa.array([1], pa.int32()), "t": pa.array([1], pa.timestamp("ns"))}))
+        table.append(
+            pa.table({"k": pa.array([1], pa.int32()), "t": pa.array([1], pa.timestamp("ns"))})
+        )
     for one in table.files():
         Path(table.location, one.path).unlink()
-    with pytest.raises(UnsupportedFeature, match=r"precision 6\. Set file\.format\.per\.level to parquet"):
+    with pytest.raises(
+        UnsupportedFeature, match=r"precision 6\. Set file\.format\.per\.level to parquet"
+    ):
         table.compact(dry_run=dry_run)
 
 
-def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with_its_cure(tmp_path: Path) -> None:
+def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with_its_cure(
+    tmp_path: Path,
+) -> None:
     table = PaimonTable.create(
         str(tmp_path / "t"),
         [("k", "INT NOT NULL"), ("v", "INT NOT NULL")],
@@ -194,7 +214,9 @@ def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with
     )
     for number, kind in enumerate(("+I", "+I", "-D")):
         commit_changes(table, [(kind, {"k": 1, "v": 5})], number, user="writer")
-    with pytest.raises(NullInNotNull, match="Make the column nullable, then compact again") as caught:
+    with pytest.raises(
+        NullInNotNull, match="Make the column nullable, then compact again"
+    ) as caught:
         table.compact(full=True)
     assert "coalesce" not in str(caught.value)
     assert levels(table) == [0, 0, 0]
@@ -221,9 +243,16 @@ except Exception as why:
 """
 
 
-def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compacted(tmp_path: Path) -> None:
+def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compacted(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path, files=130)
-    done = subprocess.run([sys.executable, "-c", MANY_RUNS, table.location], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_RUNS, table.location],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = done.stdout.splitlines()
     assert lines[0].startswith("NoSpace Cannot write a temporary file in TMP: ")
     assert lines[1] == "132 1 132"
@@ -234,7 +263,11 @@ def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compa
 def test_rows_get_todays_schema(tmp_path: Path) -> None:
     table = made(tmp_path)
     folder = Path(table.location) / "schema"
-    text = (folder / "schema-0").read_text().replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
+    text = (
+        (folder / "schema-0")
+        .read_text()
+        .replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
+    )
     (folder / "schema-1").write_text(text.replace('"type" : "INT"\n', '"type" : "BIGINT"\n'))
     table = PaimonTable.load(table.location)
     table.compact()
@@ -265,7 +298,9 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
         ({"sequence.snapshot-ordering": "true"}, "sequence.snapshot-ordering"),
     ],
 )
-def test_a_table_whose_compaction_would_do_more_is_refused(tmp_path: Path, options: dict[str, str], named: str) -> None:
+def test_a_table_whose_compaction_would_do_more_is_refused(
+    tmp_path: Path, options: dict[str, str], named: str
+) -> None:
     table = made(tmp_path, files=0)
     schema = Path(table.location) / "schema" / "schema-0"
     for key, value in options.items():
@@ -280,7 +315,9 @@ def test_a_wrong_option_is_refused(tmp_path: Path) -> None:
         made(tmp_path).compact(options={"compaction.size-ratio": "little"})
 
 
-def test_rows_that_the_engine_does_not_accept_stay_and_other_buckets_are_compacted(tmp_path: Path) -> None:
+def test_rows_that_the_engine_does_not_accept_stay_and_other_buckets_are_compacted(
+    tmp_path: Path,
+) -> None:
     removes = "partial-update.remove-record-on-delete"
     table = made(tmp_path, days=2, **{"merge-engine": "partial-update", removes: "true"})
     write(table, 9, kind="-D", keys=(0, 1))
@@ -317,7 +354,9 @@ def test_a_delete_that_comes_meanwhile_is_not_lost(tmp_path: Path) -> None:
 def test_what_another_compaction_took_is_left_out_and_its_files_go(tmp_path: Path) -> None:
     table = made(tmp_path, days=2)
     before = rows(table)
-    storage = Acting(table, lambda: table.compact(partitions=[{"dt": "d0"}]), "put_if_absent", "snapshot/")
+    storage = Acting(
+        table, lambda: table.compact(partitions=[{"dt": "d0"}]), "put_if_absent", "snapshot/"
+    )
     report = run(table, storage)
     assert report.conflicts == 1
     assert [(one.partition["dt"], one.skipped) for one in report.buckets] == [("d1", None)]
@@ -326,9 +365,13 @@ def test_what_another_compaction_took_is_left_out_and_its_files_go(tmp_path: Pat
     assert data_files(table) == named
 
 
-def test_a_bucket_that_another_compaction_has_changed_is_planned_again_and_no_other(tmp_path: Path) -> None:
+def test_a_bucket_that_another_compaction_has_changed_is_planned_again_and_no_other(
+    tmp_path: Path,
+) -> None:
     """The other takes none of our files: it merges newer ones onto a level between ours."""
-    table = made(tmp_path, files=0, days=2, **{"num-levels": "6", "num-sorted-run.compaction-trigger": "2"})
+    table = made(
+        tmp_path, files=0, days=2, **{"num-levels": "6", "num-sorted-run.compaction-trigger": "2"}
+    )
     write(table, 0, 2, keys=range(2000))
     table.compact(full=True)
     write(table, 1, 2, keys=range(500))
@@ -353,7 +396,9 @@ def test_a_bucket_that_another_compaction_has_changed_is_planned_again_and_no_ot
 
 def test_a_partition_that_is_dropped_meanwhile_stays_so(tmp_path: Path) -> None:
     table = made(tmp_path, days=2)
-    storage = Acting(table, lambda: table.drop_partitions([{"dt": "d0"}]), "put_if_absent", "snapshot/")
+    storage = Acting(
+        table, lambda: table.drop_partitions([{"dt": "d0"}]), "put_if_absent", "snapshot/"
+    )
     run(table, storage)
     assert {row[1] for row in rows(table)} == {"d1"}
     assert not problems(table)
@@ -381,13 +426,21 @@ def test_files_that_only_change_their_level_survive_a_unit_that_is_given_up(tmp_
     assert files <= data_files(table)
 
 
-def test_a_batch_that_was_numbered_before_the_compaction_is_committed_after_it(tmp_path: Path) -> None:
+def test_a_batch_that_was_numbered_before_the_compaction_is_committed_after_it(
+    tmp_path: Path,
+) -> None:
     """The compaction drops the newest deletes, so the largest number of the bucket falls."""
     table = made(tmp_path)
     write(table, 7, kind="-D", keys=(0, 1))
     storage = Acting(table, lambda: table.compact(full=True), "open_output", "dt=")
-    batch = {"k": pa.array([1, 2], pa.int32()), "dt": ["d0", "d0"], "v": pa.array([77, 78], pa.int32())}
-    PaimonTable(replace(load_table(LocalStorage(table.location)), storage=storage)).append(pa.table(batch))
+    batch = {
+        "k": pa.array([1, 2], pa.int32()),
+        "dt": ["d0", "d0"],
+        "v": pa.array([77, 78], pa.int32()),
+    }
+    PaimonTable(replace(load_table(LocalStorage(table.location)), storage=storage)).append(
+        pa.table(batch)
+    )
     assert levels(table) == [0, 5]
     assert [row for row in rows(table) if row[0] < 100] == [(1, "d0", 77), (2, "d0", 78)]
     assert table.compact(full=True).snapshot_id is not None
@@ -395,7 +448,9 @@ def test_a_batch_that_was_numbered_before_the_compaction_is_committed_after_it(t
 
 
 @pytest.mark.parametrize("clean", ["expire", "orphans", "rollback"])
-def test_a_file_that_only_changed_its_level_outlives_what_cleans_up(tmp_path: Path, clean: str) -> None:
+def test_a_file_that_only_changed_its_level_outlives_what_cleans_up(
+    tmp_path: Path, clean: str
+) -> None:
     table = made(tmp_path, files=0)
     write(table, 1, keys=range(20))
     table.compact(full=True)
@@ -441,7 +496,9 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
         assert rows(table) == expected, at
         left = data_files(table) - before - live(table)
         failed = storage.operations[at - 1]
-        is_known = failed.verb != "delete" and not (moment is Moment.AFTER and "output" in failed.verb)
+        is_known = failed.verb != "delete" and not (
+            moment is Moment.AFTER and "output" in failed.verb
+        )
         if is_known and not stop and not isinstance(raised, CommitUnknown):
             assert not left, (at, failed)
         if table.latest_snapshot().id > snapshots:
@@ -454,7 +511,14 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
     expected = rows(table)
-    lost = Fault(at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable)
+    lost = Fault(
+        at=1,
+        verb="put_if_absent",
+        path="snapshot/",
+        moment=Moment.AFTER,
+        stop=True,
+        error=Unavailable,
+    )
     with pytest.raises(CommitUnknown):
         run(table, FaultyStorage(LocalStorage(table.location), [lost]))
     assert table.latest_snapshot().id == 7

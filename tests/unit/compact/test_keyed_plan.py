@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.compact.keyed_plan import KeyedThresholds, Pick, Run, next_unit, pick, pick_full, runs_of
+from paimon_stream.compact.keyed_plan import (
+    KeyedThresholds,
+    Pick,
+    Run,
+    next_unit,
+    pick,
+    pick_full,
+    runs_of,
+)
 from paimon_stream.compact.units import KeyedUnit
 from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import serialize
@@ -75,13 +83,26 @@ def test_runs_are_picked_as_java_picks_them(case: dict[str, Any]) -> None:
 def test_sections_and_their_runs_are_javas(case: dict[str, Any]) -> None:
     files = [entry(place, *bounds) for place, bounds in enumerate(case["ranges"])]
     found = sections(files, TYPES)
-    assert [sorted(map(number, one.files)) for one in found] == [sorted(one) for one in case["files_of_sections"]]
+    assert [sorted(map(number, one.files)) for one in found] == [
+        sorted(one) for one in case["files_of_sections"]
+    ]
     assert [len(one.runs) for one in found] == case["runs_of_sections"]
 
 
 def test_runs_begin_with_the_newest_file_and_end_with_the_highest_level() -> None:
-    files = [entry(0, 1, 5, level=5), entry(1, 1, 9), entry(2, 6, 9, level=5), entry(3, 1, 1, level=2), entry(4, 1, 1)]
-    assert [[number(one) for one in run.files] for run in runs_of(files, TYPES)] == [[4], [1], [3], [0, 2]]
+    files = [
+        entry(0, 1, 5, level=5),
+        entry(1, 1, 9),
+        entry(2, 6, 9, level=5),
+        entry(3, 1, 1, level=2),
+        entry(4, 1, 1),
+    ]
+    assert [[number(one) for one in run.files] for run in runs_of(files, TYPES)] == [
+        [4],
+        [1],
+        [3],
+        [0, 2],
+    ]
 
 
 def test_files_of_one_level_must_not_overlap() -> None:
@@ -106,7 +127,10 @@ def test_the_off_peak_ratio_counts_in_its_hours_only() -> None:
         ("4", "4", set()),
         ("-1", "6", set()),
     ):
-        given = options | {"compaction.offpeak.start.hour": start, "compaction.offpeak.end.hour": end}
+        given = options | {
+            "compaction.offpeak.start.hour": start,
+            "compaction.offpeak.end.hour": end,
+        }
         assert {hour for hour in range(24) if limits(given, hour).ratio == 51} == hours
 
 
@@ -126,10 +150,16 @@ def test_the_highest_level_is_that_of_the_options_or_of_a_file_above() -> None:
 def test_small_neighbours_are_rewritten_together_and_large_files_only_change_their_level() -> None:
     large = 100 * MB
     files = [
-        entry(0, 0, 9), entry(1, 10, 19, size=large), entry(2, 20, 29), entry(3, 30, 39),
-        entry(4, 35, 49, size=large), entry(5, 50, 59), entry(6, 60, 69, size=large, deletes=1),
-        entry(7, 70, 79, size=large, deletes=None), entry(8, 80, 89, size=large, level=5),
-    ]  # fmt: skip
+        entry(0, 0, 9),
+        entry(1, 10, 19, size=large),
+        entry(2, 20, 29),
+        entry(3, 30, 39),
+        entry(4, 35, 49, size=large),
+        entry(5, 50, 59),
+        entry(6, 60, 69, size=large, deletes=1),
+        entry(7, 70, 79, size=large, deletes=None),
+        entry(8, 80, 89, size=large, level=5),
+    ]
     assert told(planned(files, full=True)) == ([[2, 3, 4, 5], [6], [7]], [0, 1], 5)
     all_of_them = planned(files, full=True, **{"compaction.force-rewrite-all-files": "true"})
     assert told(all_of_them) == ([[0], [1], [2, 3, 4, 5], [6], [7], [8]], [], 5)
@@ -144,7 +174,9 @@ def test_files_alone_on_the_highest_level_are_rewritten_one_by_one_if_all_are_as
 
 def test_deletes_are_dropped_only_if_nothing_older_is_left() -> None:
     new = [entry(one, 1, 9) for one in range(4)]
-    above = planned([*new, entry(9, 1, 9, level=5, size=10**6)], **{"num-sorted-run.compaction-trigger": "4"})
+    above = planned(
+        [*new, entry(9, 1, 9, level=5, size=10**6)], **{"num-sorted-run.compaction-trigger": "4"}
+    )
     assert above is not None
     assert (above.level, above.merges[0].keep_deletes) == (4, True)
     everything = planned([*new, entry(9, 1, 9, level=5)], full=True)
@@ -153,7 +185,11 @@ def test_deletes_are_dropped_only_if_nothing_older_is_left() -> None:
 
 
 def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
-    rule = {name: more.pop(name) for name in ("group", "ignore_retract", "distinct", "delimiter") if name in more}
+    rule = {
+        name: more.pop(name)
+        for name in ("group", "ignore_retract", "distinct", "delimiter")
+        if name in more
+    }
     rules = {"id": ColumnRule(function="key"), "v": ColumnRule(function=function, **rule)}
     return MergeSpec(table="t", engine=engine, keys=("id",), rules=rules, **more)
 
@@ -177,7 +213,13 @@ def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
         (ruled("partial-update", "of_group", group=0), 0, False),
         (ruled("partial-update", "last_non_null_value", group=0), 0, True),
         (ruled("aggregation", "sum", sequence_fields=("v",)), 0, True),
-        (MergeSpec(table="t", engine="deduplicate", keys=("id",), sequence_fields=("v",), rules={}), 1, False),
+        (
+            MergeSpec(
+                table="t", engine="deduplicate", keys=("id",), sequence_fields=("v",), rules={}
+            ),
+            1,
+            False,
+        ),
     ],
 )
 def test_all_runs_are_taken_where_a_part_could_change_rows(
@@ -191,18 +233,28 @@ def test_all_runs_are_taken_where_a_part_could_change_rows(
     assert (len(unit.files) == 5) is takes_all
 
 
-@pytest.mark.parametrize(("engine", "takes_all"), [("partial-update", True), ("deduplicate", False)])
-def test_all_runs_are_taken_where_two_writers_took_the_same_numbers(engine: str, takes_all: bool) -> None:
+@pytest.mark.parametrize(
+    ("engine", "takes_all"), [("partial-update", True), ("deduplicate", False)]
+)
+def test_all_runs_are_taken_where_two_writers_took_the_same_numbers(
+    engine: str, takes_all: bool
+) -> None:
     """A merged row has the highest number of its parts, and would come after newer ones of the other runs."""
     files = [*(entry(one, 1, 9) for one in (1, 2, 4, 5)), entry(3, 1, 9, level=5, size=10**6)]
-    unit = planned(files, ruled(engine, "non_null"), **{"num-sorted-run.compaction-trigger": "4", "num-levels": "6"})
+    unit = planned(
+        files,
+        ruled(engine, "non_null"),
+        **{"num-sorted-run.compaction-trigger": "4", "num-levels": "6"},
+    )
     assert unit is not None
     assert unit.level == (5 if takes_all else 4)
 
 
 def test_all_runs_are_taken_where_the_sum_of_a_part_may_be_too_large() -> None:
     files = [*(entry(one, 1, 9) for one in range(1, 5)), entry(0, 1, 9, level=5, size=10**6)]
-    given = replace(limits({"num-sorted-run.compaction-trigger": "4", "num-levels": "6"}), as_whole=True)
+    given = replace(
+        limits({"num-sorted-run.compaction-trigger": "4", "num-levels": "6"}), as_whole=True
+    )
     unit = next_unit(files, ruled("aggregation", "sum"), TYPES, given, full=False)
     assert unit is not None
     assert unit.level == 5
@@ -212,7 +264,12 @@ def test_all_runs_are_taken_where_the_sum_of_a_part_may_be_too_large() -> None:
 
 
 def rules(**options: str) -> dict[str, str]:
-    return {"num-levels": "6", "num-sorted-run.compaction-trigger": "9", "compaction.size-ratio": "-100", **options}
+    return {
+        "num-levels": "6",
+        "num-sorted-run.compaction-trigger": "9",
+        "compaction.size-ratio": "-100",
+        **options,
+    }
 
 
 @pytest.mark.parametrize(
@@ -221,7 +278,11 @@ def rules(**options: str) -> dict[str, str]:
         ({}, None, None),
         ({"changelog-producer": "lookup"}, True, True),
         ({"force-lookup": "true"}, True, False),
-        ({"changelog-producer": "full-compaction", "compaction.force-up-level-0": "true"}, None, None),
+        (
+            {"changelog-producer": "full-compaction", "compaction.force-up-level-0": "true"},
+            None,
+            None,
+        ),
         # Java looks nothing up here, and loses what higher levels have.
         ({"changelog-producer": "full-compaction", "force-lookup": "true"}, True, False),
     ],
@@ -245,10 +306,15 @@ def test_files_of_higher_levels_whose_keys_overlap_are_looked_up(
         return
     assert merge.comparison is not None
     assert (merge.comparison.looks_up, merge.comparison.logs) == (looks_up, logs)
-    found = [sorted(number(one) for run in section.beside for one in run) for section in merge.sections]
+    found = [
+        sorted(number(one) for run in section.beside for one in run) for section in merge.sections
+    ]
     assert found == [[4, 5, 13], [10, 14]]
     assert all(
-        section.ages[one.file.file_name] < 0 for section in merge.sections for run in section.beside for one in run
+        section.ages[one.file.file_name] < 0
+        for section in merge.sections
+        for run in section.beside
+        for one in run
     )
 
 
@@ -268,7 +334,10 @@ def test_files_of_higher_levels_whose_keys_overlap_are_looked_up(
 def test_a_large_file_of_level_0_is_upgraded_where_nothing_older_can_change_it(
     spec: MergeSpec, options: dict[str, str], level: int, written: bool, logged: bool
 ) -> None:
-    files = [entry(0, 10, 20, size=200 * MB), *([entry(1, 0, 99, level=4, size=10**12)] if level == 3 else [])]
+    files = [
+        entry(0, 10, 20, size=200 * MB),
+        *([entry(1, 0, 99, level=4, size=10**12)] if level == 3 else []),
+    ]
     given = KeyedThresholds.of(spec, Options(rules(**options)), 0)
     unit = next_unit(files, spec, TYPES, given, full=level == 5)
     assert unit is not None

@@ -22,13 +22,28 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
 from paimon_stream.table.vectors import VectorIndex
-from tests.kits.compaction import WAYS, Acting, changelog, data_files, failed_runs, live, problems, run
+from tests.kits.compaction import (
+    WAYS,
+    Acting,
+    changelog,
+    data_files,
+    failed_runs,
+    live,
+    problems,
+    run,
+)
 from tests.kits.faults import Fault, FaultyStorage, Moment
 from tests.kits.keyed import commit_changes
 from tests.kits.seeds import examples
 from tests.unit.compact.test_remote import Pickling
 
-ALONE = {**WAYS[0], "num-levels": "6", "deletion-vectors.enabled": "true", "bucket": "1", "write-only": "true"}
+ALONE = {
+    **WAYS[0],
+    "num-levels": "6",
+    "deletion-vectors.enabled": "true",
+    "bucket": "1",
+    "write-only": "true",
+}
 """Compactions take the new files alone, so what they replace is on higher levels."""
 COLUMNS = [("k", "INT NOT NULL"), ("v", "INT")]
 
@@ -36,7 +51,9 @@ COLUMNS = [("k", "INT NOT NULL"), ("v", "INT")]
 def made(tmp_path: Path, **options: str) -> PaimonTable:
     """On the highest level are the keys below 20, above it new rows of those below 10. All are seen."""
     known = {**ALONE, **options}
-    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, primary_keys=["k"], options=known)
+    table = PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), COLUMNS, primary_keys=["k"], options=known
+    )
     write(table, range(20), 0)
     table.compact(full=True)
     write(table, range(10), 1)
@@ -79,7 +96,9 @@ def index_files(table: PaimonTable) -> set[str]:
 
 @pytest.mark.parametrize("elsewhere", [None, Pickling()], ids=["threads", "processes"])
 @pytest.mark.parametrize("bits", ["32", "64"])
-def test_what_is_replaced_or_deleted_is_marked_where_it_is(tmp_path: Path, elsewhere: Any, bits: str) -> None:
+def test_what_is_replaced_or_deleted_is_marked_where_it_is(
+    tmp_path: Path, elsewhere: Any, bits: str
+) -> None:
     table = made(tmp_path, **{"deletion-vectors.bitmap64": str(bits == "64").lower()})
     write(table, [0, 12, 30], 2)
     write(table, [1, 13, 31], 2, "-D")
@@ -100,7 +119,9 @@ def test_what_is_replaced_or_deleted_is_marked_where_it_is(tmp_path: Path, elsew
     assert not problems(table)
 
 
-def test_a_file_alone_on_the_highest_level_is_rewritten_without_its_deleted_rows(tmp_path: Path) -> None:
+def test_a_file_alone_on_the_highest_level_is_rewritten_without_its_deleted_rows(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path)
     table.compact(full=True)
     write(table, range(5), 2, "-D")
@@ -120,13 +141,18 @@ def test_vectors_of_files_that_are_gone_go_with_the_next_index_file(tmp_path: Pa
     assert entry.file.deletions
     dead = replace(
         entry,
-        file=replace(entry.file, deletions=(*entry.file.deletions, entry.file.deletions[0]._replace(data_file="gone"))),
+        file=replace(
+            entry.file,
+            deletions=(*entry.file.deletions, entry.file.deletions[0]._replace(data_file="gone")),
+        ),
     )
     manifest = Path(table.location, manifest_path(table.latest_snapshot().index_manifest or ""))
     manifest.write_bytes(encode_index_manifest([dead], compression="null", level=1))
     write(table, [3], 2)
     table.compact()
-    assert {one.data_file for entry in entries(table) for one in entry.file.deletions or ()} <= live(table)
+    assert {
+        one.data_file for entry in entries(table) for one in entry.file.deletions or ()
+    } <= live(table)
     assert vectors(table) == {4: 1, 5: 10}
     assert not problems(table)
 
@@ -160,7 +186,9 @@ def test_rows_that_another_compaction_replaces_meanwhile_are_there_once(tmp_path
         table.compact()
         assert levels(table) == [3, 4, 5]
 
-    assert run(table, Acting(table, meanwhile, "put_if_absent", "snapshot/"), full=True).conflicts == 1
+    assert (
+        run(table, Acting(table, meanwhile, "put_if_absent", "snapshot/"), full=True).conflicts == 1
+    )
     assert rows(table) == {key: int(key < 10) for key in range(20)} | {3: 2, 12: 2}
     assert not problems(table)
 
@@ -177,7 +205,9 @@ def test_what_is_written_meanwhile_waits_for_the_next_compaction(tmp_path: Path)
 
 
 @pytest.mark.parametrize("clean", ["expire", "orphans", "rollback"])
-def test_what_cleans_up_takes_the_index_files_that_were_replaced_and_no_others(tmp_path: Path, clean: str) -> None:
+def test_what_cleans_up_takes_the_index_files_that_were_replaced_and_no_others(
+    tmp_path: Path, clean: str
+) -> None:
     table = made(tmp_path)
     write(table, [5], 2)
     before, first = table.latest_snapshot().id, rows(table)
@@ -199,7 +229,9 @@ def test_what_cleans_up_takes_the_index_files_that_were_replaced_and_no_others(t
 
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [False, True])
-def test_wherever_it_fails_all_is_seen_or_nothing(tmp_path: Path, moment: Moment, stop: bool) -> None:
+def test_wherever_it_fails_all_is_seen_or_nothing(
+    tmp_path: Path, moment: Moment, stop: bool
+) -> None:
     table = made(tmp_path)
     write(table, [0, 12, 30], 2)
     write(table, [1, 13, 31], 2, "-D")
@@ -211,14 +243,19 @@ def test_wherever_it_fails_all_is_seen_or_nothing(tmp_path: Path, moment: Moment
     def every(one: PaimonTable) -> set[str]:
         return data_files(one) | index_files(one)
 
-    for at, failed, files, raised in failed_runs(table, moment, stop=stop, step=examples(6, 1), look=every):
+    for at, failed, files, raised in failed_runs(
+        table, moment, stop=stop, step=examples(6, 1), look=every
+    ):
         published = table.latest_snapshot().id > newest
         ends[published] += 1
         assert rows(table) == (after if published else before), at
         named = {one.file.file_name for one in entries(table)}
         left = every(table) - files - live(table) - named
         if not (stop or failed.verb == "delete" or isinstance(raised, CommitUnknown)):
-            assert not left or (moment is Moment.AFTER and failed.path.endswith(tuple(left))), (at, failed)
+            assert not left or (moment is Moment.AFTER and failed.path.endswith(tuple(left))), (
+                at,
+                failed,
+            )
         if published:
             table.rollback_to(newest)
     assert ends[False] > 3
@@ -229,7 +266,14 @@ def test_wherever_it_fails_all_is_seen_or_nothing(tmp_path: Path, moment: Moment
 def test_an_unknown_outcome_deletes_no_index_file(tmp_path: Path) -> None:
     table = made(tmp_path)
     write(table, [0], 2)
-    lost = Fault(at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable)
+    lost = Fault(
+        at=1,
+        verb="put_if_absent",
+        path="snapshot/",
+        moment=Moment.AFTER,
+        stop=True,
+        error=Unavailable,
+    )
     with pytest.raises(CommitUnknown):
         run(table, FaultyStorage(LocalStorage(table.location), [lost]))
     assert rows(table)[0] == 2
@@ -245,11 +289,19 @@ def test_an_unknown_outcome_deletes_no_index_file(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_a_row_takes_in_what_it_replaces(tmp_path: Path, options: dict[str, str], value: int) -> None:
+def test_a_row_takes_in_what_it_replaces(
+    tmp_path: Path, options: dict[str, str], value: int
+) -> None:
     known = {**ALONE, **options}
-    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, primary_keys=["k"], options=known)
-    for number, v in enumerate((1, 100, None if options.get("merge-engine") == "partial-update" else 10)):
-        commit_changes(table, [("+I", {"k": 1, "v": v}), ("+I", {"k": 100 + number, "v": v})], number)
+    table = PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), COLUMNS, primary_keys=["k"], options=known
+    )
+    for number, v in enumerate(
+        (1, 100, None if options.get("merge-engine") == "partial-update" else 10)
+    ):
+        commit_changes(
+            table, [("+I", {"k": 1, "v": v}), ("+I", {"k": 100 + number, "v": v})], number
+        )
         table.compact()
     assert rows(table)[1] == value
     assert sum(one or 0 for one in vectors(table).values()) == 2
@@ -265,14 +317,20 @@ def test_a_row_that_has_expired_is_marked_and_not_merged(tmp_path: Path) -> None
         "changelog-producer": "lookup",
     }
     columns = [*COLUMNS, ("t", "INT")]
-    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=known)
-    commit_changes(table, [("+I", {"k": 1, "v": 1, "t": 1000}), ("+I", {"k": 2, "v": 1, "t": None})], 1)
+    table = PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=known
+    )
+    commit_changes(
+        table, [("+I", {"k": 1, "v": 1, "t": 1000}), ("+I", {"k": 2, "v": 1, "t": None})], 1
+    )
     table.compact()
     schema = Path(table.location, "schema", "schema-0")
     expires = '"record-level.expire-time": "1 d", "record-level.time-field": "t",'
     schema.write_text(schema.read_text().replace('"options" : {', f'"options" : {{ {expires}', 1))
     table = PaimonTable.load(table.location)
-    commit_changes(table, [("+I", {"k": 1, "v": 10, "t": None}), ("+I", {"k": 2, "v": 10, "t": None})], 2)
+    commit_changes(
+        table, [("+I", {"k": 1, "v": 10, "t": None}), ("+I", {"k": 2, "v": 10, "t": None})], 2
+    )
     table.compact()
     assert rows(table) == {1: 10, 2: 11}
     assert [(kind, *row[:2]) for kind, _, row in changelog(table)] == [
@@ -282,35 +340,55 @@ def test_a_row_that_has_expired_is_marked_and_not_merged(tmp_path: Path) -> None
     assert not problems(table)
 
 
-def test_a_row_that_is_too_old_on_arrival_does_not_come_beside_the_older_one(tmp_path: Path) -> None:
+def test_a_row_that_is_too_old_on_arrival_does_not_come_beside_the_older_one(
+    tmp_path: Path,
+) -> None:
     """Statistics of a time in seconds and in milliseconds do not show that a row is old."""
-    own = {"record-level.expire-time": "1 d", "record-level.time-field": "t", "target-file-size": "1 kb"}
+    own = {
+        "record-level.expire-time": "1 d",
+        "record-level.time-field": "t",
+        "target-file-size": "1 kb",
+    }
     columns = [("k", "INT NOT NULL"), ("v", "STRING"), ("t", "BIGINT")]
-    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=ALONE | own)
-    commit_changes(table, [("+I", {"k": key, "v": f"{'old' * 5}{key}", "t": None}) for key in range(40)], 1)
+    table = PaimonTable.create(
+        str(tmp_path / "db.db" / "t"), columns, primary_keys=["k"], options=ALONE | own
+    )
+    commit_changes(
+        table, [("+I", {"k": key, "v": f"{'old' * 5}{key}", "t": None}) for key in range(40)], 1
+    )
     table.compact(full=True)
     times = {2: 5 * 10**9, 3: 10**12, 4: 5 * 10**9}
-    changed = [{"k": key, "v": f"{'new' * 60}{key * 7919}", "t": time} for key, time in times.items()]
+    changed = [
+        {"k": key, "v": f"{'new' * 60}{key * 7919}", "t": time} for key, time in times.items()
+    ]
     commit_changes(table, [("+I", row) for row in changed], 2)
     table.compact()
     assert not problems(table)
 
 
 @pytest.mark.parametrize(
-    "option", [{"merge-engine": "first-row"}, {"changelog-producer": "full-compaction"}], ids=["first-row", "full"]
+    "option",
+    [{"merge-engine": "first-row"}, {"changelog-producer": "full-compaction"}],
+    ids=["first-row", "full"],
 )
-def test_what_java_refuses_beside_vectors_is_refused(tmp_path: Path, option: dict[str, str]) -> None:
+def test_what_java_refuses_beside_vectors_is_refused(
+    tmp_path: Path, option: dict[str, str]
+) -> None:
     with pytest.raises(InvalidOption, match="does not work with"):
         PaimonTable.create(str(tmp_path / "t"), COLUMNS, primary_keys=["k"], options=ALONE | option)
 
 
 def test_rows_of_keyed_tables_are_not_deleted_by_a_condition(tmp_path: Path) -> None:
     table = made(tmp_path)
-    with pytest.raises(UnsupportedFeature, match="Append rows with these keys and an operation column that says -D"):
+    with pytest.raises(
+        UnsupportedFeature, match="Append rows with these keys and an operation column that says -D"
+    ):
         table.delete(pc.field("k") == 1)
 
 
-def test_a_forgotten_vector_is_found_by_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_vector_is_found_by_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(tmp_path)
     write(table, [0, 12], 2)
     monkeypatch.setattr(VectorChanges, "at", lambda self, entries, gone, marked: ())

@@ -22,12 +22,18 @@ from tests.kits.seeds import seeds
 def rows_of(table: PaimonTable, made: Definition, snapshot: int | None = None) -> Counter[str]:
     """The rows as texts. Sums of floats depend on the order of adding, also in Java, so they are left out."""
     names = [name for name, _ in made.columns]
-    floats = {name for name, type_ in made.columns if type_ in ("FLOAT", "DOUBLE") and name.startswith("v")}
+    floats = {
+        name
+        for name, type_ in made.columns
+        if type_ in ("FLOAT", "DOUBLE") and name.startswith("v")
+    }
     rows = wire_rows(table.to_arrow(snapshot_id=snapshot), table.schema.fields)
     return Counter(
         repr(
             [
-                sorted(value, key=str) if name in made.unordered and isinstance(value, list) else value
+                sorted(value, key=str)
+                if name in made.unordered and isinstance(value, list)
+                else value
                 for name, value in zip(names, row, strict=True)
                 if name not in floats
             ]
@@ -43,7 +49,11 @@ def created(root: Path, made: Definition) -> PaimonTable | None:
             warnings.simplefilter("ignore")
             path = str(root / "db.db" / "t")
             return PaimonTable.create(
-                path, made.columns, partition_keys=made.partition, primary_keys=made.keys, options=made.options
+                path,
+                made.columns,
+                partition_keys=made.partition,
+                primary_keys=made.keys,
+                options=made.options,
             )
     except InvalidOption:
         return None
@@ -117,6 +127,8 @@ def stream_into_a_random_table(root: Path, seed: int) -> str:
 
 
 def test_no_row_changes_by_the_compactions_of_a_stream(tmp_path: Path) -> None:
-    ends = Counter(stream_into_a_random_table(tmp_path / str(seed), 7000 + seed) for seed in seeds(24, 300))
+    ends = Counter(
+        stream_into_a_random_table(tmp_path / str(seed), 7000 + seed) for seed in seeds(24, 300)
+    )
     assert ends["compacted"] >= 3, ends
     assert ends["with groups"] >= 2, ends

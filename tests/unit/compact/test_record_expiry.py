@@ -21,7 +21,12 @@ from paimon_stream.table.table import load_table
 
 NOW = 1_700_000_000
 DAY = 86_400
-OPTIONS = {"bucket": "1", "write-only": "true", "record-level.expire-time": "1 d", "record-level.time-field": "t"}
+OPTIONS = {
+    "bucket": "1",
+    "write-only": "true",
+    "record-level.expire-time": "1 d",
+    "record-level.time-field": "t",
+}
 
 
 def expiry_of(table: PaimonTable) -> RecordExpiry:
@@ -72,14 +77,21 @@ def test_statistics_are_those_of_the_column_under_its_earlier_name_and_type(tmp_
     table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
     for number, (time, other) in enumerate([(5, NOW), (NOW, 5)]):
         values = {"k": number, "earlier": time, "u": other}
-        table.append(pa.table({key: pa.array([value], pa.int32()) for key, value in values.items()}))
+        table.append(
+            pa.table({key: pa.array([value], pa.int32()) for key, value in values.items()})
+        )
     first = Path(table.location) / "schema" / "schema-0"
     text = first.read_text().replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
     text = re.sub(r'"earlier",(\s*"type" : )"INT"', r'"t",\1"BIGINT"', text)
     pairs = ",".join(f'"{key}" : "{value}"' for key, value in OPTIONS.items() if "record" in key)
-    first.with_name("schema-1").write_text(text.replace('"options" : {', f'"options" : {{ {pairs},', 1))
-    assert decode_schema(first.with_name("schema-1").read_bytes(), "schema-1").field("t") == DataField(
-        id=1, name="t", type=parse_type("BIGINT")
+    first.with_name("schema-1").write_text(
+        text.replace('"options" : {', f'"options" : {{ {pairs},', 1)
     )
+    assert decode_schema(first.with_name("schema-1").read_bytes(), "schema-1").field(
+        "t"
+    ) == DataField(id=1, name="t", type=parse_type("BIGINT"))
     expiry = expiry_of(table)
-    assert {one.file.min_sequence_number: expiry.is_due(one) for one in load_entries(table)} == {0: True, 1: False}
+    assert {one.file.min_sequence_number: expiry.is_due(one) for one in load_entries(table)} == {
+        0: True,
+        1: False,
+    }

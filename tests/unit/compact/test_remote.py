@@ -28,7 +28,9 @@ from tests.kits.keyed import commit_changes
 class Pickling:
     """Another process, as far as it can be seen: tasks and answers travel as bytes."""
 
-    def __init__(self, before: Callable[[int], object] = lambda number: None, twice: bool = False) -> None:
+    def __init__(
+        self, before: Callable[[int], object] = lambda number: None, twice: bool = False
+    ) -> None:
         self.tasks = 0
         self.cancelled = False
         self._before, self._twice = before, twice
@@ -52,7 +54,9 @@ class Pickling:
 
 
 def append_table(path: Path, days: int = 3, **options: str) -> PaimonTable:
-    table = PaimonTable.create(str(path), [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"], options=options)
+    table = PaimonTable.create(
+        str(path), [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"], options=options
+    )
     for number in range(6):
         ids = pa.array(range(number * days, number * days + days), pa.int32())
         table.append(pa.table({"id": ids, "dt": [f"d{day}" for day in range(days)]}))
@@ -62,7 +66,9 @@ def append_table(path: Path, days: int = 3, **options: str) -> PaimonTable:
 def keyed_table(path: Path, **options: str) -> PaimonTable:
     options = {"bucket": "2", "write-only": "true", **options}
     columns = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT"), ("at", "BIGINT")]
-    table = PaimonTable.create(str(path), columns, partition_keys=["dt"], primary_keys=["dt", "k"], options=options)
+    table = PaimonTable.create(
+        str(path), columns, partition_keys=["dt"], primary_keys=["dt", "k"], options=options
+    )
     now = system().clock.now_millis()
     for number in range(8):
         rows = [
@@ -73,29 +79,46 @@ def keyed_table(path: Path, **options: str) -> PaimonTable:
             for day in range(2)
             for key in (*range(10), 100 + number)
         ]
-        commit_changes(table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer")
+        commit_changes(
+            table, rows, table.latest_snapshot().id if table.snapshots() else 0, user="writer"
+        )
     return table
 
 
 def shape(table: PaimonTable) -> list[Any]:
     """What all files hold, without their names."""
     return sorted(
-        (one.partition["dt"], one.bucket, one.meta.level, one.row_count, one.meta.delete_row_count,
-         one.meta.min_sequence_number, one.meta.max_sequence_number, one.meta.min_key, one.meta.file_source)
+        (
+            one.partition["dt"],
+            one.bucket,
+            one.meta.level,
+            one.row_count,
+            one.meta.delete_row_count,
+            one.meta.min_sequence_number,
+            one.meta.max_sequence_number,
+            one.meta.min_key,
+            one.meta.file_source,
+        )
         for one in table.files()
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id", "compaction.min.file-num": "2"}])
-def test_append_tables_become_what_threads_make_of_them(tmp_path: Path, full: bool, options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"bucket": "2", "bucket-key": "id", "compaction.min.file-num": "2"}]
+)
+def test_append_tables_become_what_threads_make_of_them(
+    tmp_path: Path, full: bool, options: dict[str, str]
+) -> None:
     here, there = append_table(tmp_path / "a", **options), append_table(tmp_path / "b", **options)
     mine, theirs = run(here, full=full), run(there, full=full, elsewhere=Pickling())
     assert shape(there) == shape(here)
     assert sorted(there.to_arrow()["id"].to_pylist()) == list(range(18))
     assert (theirs.files_before, theirs.files_after, theirs.rows_after) == (
-        mine.files_before, mine.files_after, mine.rows_after,
-    )  # fmt: skip
+        mine.files_before,
+        mine.files_after,
+        mine.rows_after,
+    )
     assert theirs.files_before
     assert not problems(there)
     assert data_files(there) >= live(there)
@@ -122,13 +145,18 @@ def test_deleted_rows_stay_away_whoever_rewrites_their_files(tmp_path: Path) -> 
         {"merge-engine": "first-row", "changelog-producer": "lookup", "ignore-delete": "true"},
     ],
 )
-def test_keyed_tables_become_what_threads_make_of_them(tmp_path: Path, full: bool, way: dict[str, str]) -> None:
+def test_keyed_tables_become_what_threads_make_of_them(
+    tmp_path: Path, full: bool, way: dict[str, str]
+) -> None:
     made = []
     for name, elsewhere in (("a", None), ("b", Pickling())):
         table = keyed_table(tmp_path / name, **way)
         reports = [run(table, full=full, elsewhere=elsewhere) for _ in range(2)]
         rows = sorted(tuple(row.values())[:3] for row in table.to_arrow().to_pylist())
-        counted = [(one.files_before, one.files_after, one.files_upgraded, one.rows_after) for one in reports]
+        counted = [
+            (one.files_before, one.files_after, one.files_upgraded, one.rows_after)
+            for one in reports
+        ]
         said = sorted((kind, *row[:3]) for kind, _, row in changelog(table))
         made.append((shape(table), rows, counted, said))
         assert bool(said) == ("changelog-producer" in way)
@@ -140,7 +168,12 @@ def test_keyed_tables_become_what_threads_make_of_them(tmp_path: Path, full: boo
 def test_an_upgrade_is_no_new_file(tmp_path: Path) -> None:
     table = keyed_table(tmp_path / "t", **{TRIGGER: "2"})
     run(table, full=True)
-    commit_changes(table, [("+I", {"k": 5000, "dt": "d0", "v": 1, "at": 1})], table.latest_snapshot().id, user="writer")
+    commit_changes(
+        table,
+        [("+I", {"k": 5000, "dt": "d0", "v": 1, "at": 1})],
+        table.latest_snapshot().id,
+        user="writer",
+    )
     options = {"target-file-size": "1 b"}
     done = table.compact(full=True, options=options, dry_run=True)
     assert done.files_upgraded
@@ -152,7 +185,9 @@ def test_an_upgrade_is_no_new_file(tmp_path: Path) -> None:
 
 
 def run_with(table: PaimonTable, options: dict[str, str], elsewhere: Any) -> Any:
-    return compact(lambda: load_table(LocalStorage(table.location), options), full=True, elsewhere=elsewhere)
+    return compact(
+        lambda: load_table(LocalStorage(table.location), options), full=True, elsewhere=elsewhere
+    )
 
 
 def test_a_task_that_runs_twice_leaves_orphans_and_no_row_twice(tmp_path: Path) -> None:
@@ -184,7 +219,9 @@ def test_a_missing_file_there_is_a_missing_file_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [NoSpace("full"), KeyboardInterrupt()])
-def test_a_full_disk_or_ctrl_c_cancels_and_leaves_nothing_visible(tmp_path: Path, error: BaseException) -> None:
+def test_a_full_disk_or_ctrl_c_cancels_and_leaves_nothing_visible(
+    tmp_path: Path, error: BaseException
+) -> None:
     def failing(number: int) -> None:
         if number == 3:
             raise error

@@ -49,12 +49,18 @@ def test_every_module_that_the_architecture_names_exists() -> None:
 def test_every_module_in_backticks_exists() -> None:
     folders = ("paimon_stream", "tests", "benchmarks", "docs", "examples")
     there = {path.name for folder in folders for path in (ROOT / folder).rglob("*.py")}
-    for text in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "paimon_stream").rglob("*.py")]:
+    for text in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "paimon_stream").rglob("*.py"),
+    ]:
         gone = set(re.findall(r"`(?:[\w.]+/)*(\w+\.py)`", text.read_text())) - there
         assert not gone, f"{text.relative_to(ROOT)} names {gone}"
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for command in re.findall(r"(?:`|    )make ([\w -]+?)(?:`|  )", (ROOT / "README.md").read_text()):
+    for command in re.findall(
+        r"(?:`|    )make ([\w -]+?)(?:`|  )", (ROOT / "README.md").read_text()
+    ):
         assert set(command.split()) <= targets, f"the README says make {command}"

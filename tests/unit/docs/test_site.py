@@ -52,7 +52,9 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
 
 def test_the_page_of_compatibility_is_current() -> None:
     page = (DOCS / "compatibility.md").read_text()
-    assert page == compatibility.render(), "run: python -m docs.generators.compatibility > docs/compatibility.md"
+    assert page == compatibility.render(), (
+        "run: python -m docs.generators.compatibility > docs/compatibility.md"
+    )
 
 
 def test_the_page_of_monitoring_names_every_metric_and_no_other() -> None:
@@ -81,7 +83,11 @@ def test_every_list_is_a_list_in_the_site_too(page: str) -> None:
         item = None if fenced else re.match(r"( *)(?:[-*]|\d+\.) ", line)
         if item:
             indent = len(item[1])
-            assert in_list or not before.strip(), f"{page}, line {number}: put an empty line before the list"
-            assert indent == 0 or indent >= 4, f"{page}, line {number}: indent the nested list by four spaces"
+            assert in_list or not before.strip(), (
+                f"{page}, line {number}: put an empty line before the list"
+            )
+            assert indent == 0 or indent >= 4, (
+                f"{page}, line {number}: indent the nested list by four spaces"
+            )
         in_list = bool(item) or (in_list and bool(line.strip()))
         before = line

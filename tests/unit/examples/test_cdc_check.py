@@ -20,9 +20,15 @@ DAY = dt.timedelta(days=1)
 
 def flight(number: int, **known: Any) -> dict[str, Any]:
     row = {
-        "flight_date": HOUR.date(), "time_hour": HOUR, "minute": 30, "carrier": "UA", "flight": number,
-        "origin": "EWR", "dest": "IAH", "tailnum": "N1",
-    }  # fmt: skip
+        "flight_date": HOUR.date(),
+        "time_hour": HOUR,
+        "minute": 30,
+        "carrier": "UA",
+        "flight": number,
+        "origin": "EWR",
+        "dest": "IAH",
+        "tailnum": "N1",
+    }
     return {**row, **known}
 
 
@@ -75,10 +81,14 @@ def test_a_change_that_comes_late_does_not_undo_a_newer_one(late: str) -> None:
     assert left_over([{**newer, "op": "d"}, older]) == []
 
 
-def test_some_changes_are_received_a_day_late_and_every_file_is_in_the_order_of_receipt(tmp_path: Path) -> None:
+def test_some_changes_are_received_a_day_late_and_every_file_is_in_the_order_of_receipt(
+    tmp_path: Path,
+) -> None:
     import pyarrow.parquet as pq
 
-    changes = changes_of(pa.Table.from_pylist([flight(number, **ON_TIME) for number in range(200)], FLIGHTS))
+    changes = changes_of(
+        pa.Table.from_pylist([flight(number, **ON_TIME) for number in range(200)], FLIGHTS)
+    )
     days = [row["received"] - row["changed_at"].date() for row in changes.to_pylist()]
     assert set(days) == {DAY, DAY * 0} and days.count(DAY) < len(days) / 10
     count = write_daily_changes(changes, tmp_path / "daily")

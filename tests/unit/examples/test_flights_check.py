@@ -15,7 +15,9 @@ from flights_data import ARROW_SCHEMA, TABLE_COLUMNS
 
 
 def flight(day: int, number: int, tailnum: str | None = "N1") -> dict[str, object]:
-    row: dict[str, object] = {name: number if text.startswith("INT") else "x" for name, text in TABLE_COLUMNS}
+    row: dict[str, object] = {
+        name: number if text.startswith("INT") else "x" for name, text in TABLE_COLUMNS
+    }
     moment = dt.datetime(2013, 1, day, 10, tzinfo=dt.timezone.utc)
     return {**row, "flight_date": dt.date(2013, 1, day), "time_hour": moment, "tailnum": tailnum}
 

@@ -13,7 +13,9 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def test_without_its_packages_it_says_what_to_install() -> None:
     # Without `site` there are no installed packages.
-    done = subprocess.run([sys.executable, "-S", "-E", EXAMPLES / "s3.py"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", EXAMPLES / "s3.py"], capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert "moto, obstore" in done.stderr
     assert "pip install 'moto[s3,server]' '.[store]'" in done.stderr

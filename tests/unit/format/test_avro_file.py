@@ -88,11 +88,14 @@ def test_a_file_cut_at_any_byte_is_corrupt_and_names_its_path(compression: str) 
         (b"Obj\x01" + zigzag(0) + bytes(16), "no schema"),
         (b"Obj\x01" + b"\xff" * 30, "is too long"),
         (encode_file(SCHEMA, "zstandard", [AvroBlock(5, b"not zstd")]), "does not decompress"),
-        (encode_file(SCHEMA, "snappy", [AvroBlock(5, b"\xff\xff\xff\xff\x0f1234")]), "holds more than 16"),
+        (
+            encode_file(SCHEMA, "snappy", [AvroBlock(5, b"\xff\xff\xff\xff\x0f1234")]),
+            "holds more than 16",
+        ),
         (encode_file(SCHEMA, "snappy", [AvroBlock(5, WRONG_CHECKSUM)]), "checksum"),
         (encode_file(SCHEMA, "null", [AvroBlock(-5, b"12345")]), "claims -5 records"),
     ],
-)  # fmt: skip
+)
 def test_each_kind_of_damage_is_named(data: bytes, why: str) -> None:
     with pytest.raises(CorruptMetadata, match=why):
         read_file(data, "x")

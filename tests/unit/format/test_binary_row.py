@@ -77,7 +77,9 @@ def test_a_map_with_more_keys_than_values_is_refused() -> None:
     keys, values = struct.pack("<iii", 1, 0, 5) + bytes(4), bytes(8)
     body = struct.pack("<i", len(keys)) + keys + values
     with pytest.raises(FormatError, match="1 keys and 0 values"):
-        decode_row([parse_type("MAP<INT, INT>")], bytes(8) + struct.pack("<ii", len(body), 16) + body)
+        decode_row(
+            [parse_type("MAP<INT, INT>")], bytes(8) + struct.pack("<ii", len(body), 16) + body
+        )
 
 
 def test_another_arity_is_refused() -> None:
@@ -132,7 +134,10 @@ def test_strings_come_in_all_forms_of_arrow(column: pa.Array) -> None:
 
 def test_text_under_a_null_does_not_show() -> None:
     hidden = pa.StringArray.from_buffers(
-        2, pa.py_buffer(struct.pack("<iii", 0, 12, 12)), pa.py_buffer(b"hidden words"), pa.py_buffer(b"\2")
+        2,
+        pa.py_buffer(struct.pack("<iii", 0, 12, 12)),
+        pa.py_buffer(b"hidden words"),
+        pa.py_buffer(b"\2"),
     )
     types = [parse_type("STRING")]
     encoded = encode_columns([hidden], types)
@@ -143,7 +148,9 @@ def test_text_under_a_null_does_not_show() -> None:
 def test_empty_columns_make_no_rows() -> None:
     for text in ("INT", "STRING", "DECIMAL(20, 2)", "TIMESTAMP(6)", "BOOLEAN"):
         type_ = parse_type(text)
-        column = pa.nulls(5).cast(pa.string()).slice(5) if type_.is_string else pa.array([], pa.null())
+        column = (
+            pa.nulls(5).cast(pa.string()).slice(5) if type_.is_string else pa.array([], pa.null())
+        )
         encoded = encode_columns([column], [type_])
         assert len(encoded) == 0
         assert hash_rows(encoded).tolist() == []
@@ -154,4 +161,8 @@ def test_rows_without_columns_have_one_hash() -> None:
 
 
 def test_bytes_that_are_no_whole_words_are_hashed_as_others_do() -> None:
-    assert [hash_bytes(one, seed=0) & 0xFFFFFFFF for one in (b"", b"hello", b"test")] == [0, 0x248BFA47, 0xBA6BD213]
+    assert [hash_bytes(one, seed=0) & 0xFFFFFFFF for one in (b"", b"hello", b"test")] == [
+        0,
+        0x248BFA47,
+        0xBA6BD213,
+    ]

@@ -10,7 +10,13 @@ import pytest
 from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta, DeletionRange, GlobalIndexMeta, IndexFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    DeletionRange,
+    GlobalIndexMeta,
+    IndexFileMeta,
+    SimpleStats,
+)
 from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file
 from paimon_stream.format.types import parse_type
 
@@ -39,28 +45,53 @@ INDEX_12 = [
 def test_files_in_lists_and_iterators_become_tuples() -> None:
     files: Any = iter([FILE])
     indexes: Any = [INDEX]
-    made = CommitMessage(partition=bytes(12), bucket=0, total_buckets=None, new_files=files, new_index_files=indexes)
+    made = CommitMessage(
+        partition=bytes(12), bucket=0, total_buckets=None, new_files=files, new_index_files=indexes
+    )
     assert made == replace(MESSAGE, new_index_files=(INDEX,))
 
 
-@pytest.mark.parametrize("wrong", ["data-1", [INDEX], ["data-1"], FILE.file_name.encode(), 7, {"data-1": 1}])
+@pytest.mark.parametrize(
+    "wrong", ["data-1", [INDEX], ["data-1"], FILE.file_name.encode(), 7, {"data-1": 1}]
+)
 def test_files_of_another_type_are_refused_by_name(wrong: Any) -> None:
-    with pytest.raises(InvalidData, match=r"new_files of a CommitMessage is wrong. Give a list of DataFileMeta"):
+    with pytest.raises(
+        InvalidData, match=r"new_files of a CommitMessage is wrong. Give a list of DataFileMeta"
+    ):
         CommitMessage(partition=bytes(12), bucket=0, total_buckets=None, new_files=wrong)
 
 
 def test_the_general_row_codec_writes_the_same_data_file_row() -> None:
     stats = "ROW<a BYTES, b BYTES, c ARRAY<BIGINT>>"
     texts = [
-        "STRING", "BIGINT", "BIGINT", "BYTES", "BYTES", stats, stats, "BIGINT", "BIGINT", "BIGINT", "INT",
-        "ARRAY<STRING>", "TIMESTAMP(3)", "BIGINT", "BYTES", "TINYINT", "ARRAY<STRING>", "STRING", "BIGINT",
+        "STRING",
+        "BIGINT",
+        "BIGINT",
+        "BYTES",
+        "BYTES",
+        stats,
+        stats,
+        "BIGINT",
+        "BIGINT",
+        "BIGINT",
+        "INT",
         "ARRAY<STRING>",
-    ]  # fmt: skip
+        "TIMESTAMP(3)",
+        "BIGINT",
+        "BYTES",
+        "TINYINT",
+        "ARRAY<STRING>",
+        "STRING",
+        "BIGINT",
+        "ARRAY<STRING>",
+    ]
     counts = (*range(69), None)
     file = replace(
         FILE,
         level=-3,
-        value_stats=SimpleStats(min_values=b"short", max_values=b"longer than seven", null_counts=counts),
+        value_stats=SimpleStats(
+            min_values=b"short", max_values=b"longer than seven", null_counts=counts
+        ),
         extra_files=("x", "a longer name of a file"),
         embedded_file_index=b"index",
         file_source=-1,
@@ -70,11 +101,27 @@ def test_the_general_row_codec_writes_the_same_data_file_row() -> None:
         write_cols=(),
     )
     values = [
-        file.file_name, 10, 1, file.min_key, file.max_key, (bytes(12), bytes(12), []),
-        (b"short", b"longer than seven", list(counts)), 0, 0, 0, -3, list(file.extra_files),
-        1_700_000_000_000 * 1_000_000, 0, b"index", -1, list(file.value_stats_cols or ()),
-        "s3://elsewhere", 5, [],
-    ]  # fmt: skip
+        file.file_name,
+        10,
+        1,
+        file.min_key,
+        file.max_key,
+        (bytes(12), bytes(12), []),
+        (b"short", b"longer than seven", list(counts)),
+        0,
+        0,
+        0,
+        -3,
+        list(file.extra_files),
+        1_700_000_000_000 * 1_000_000,
+        0,
+        b"index",
+        -1,
+        list(file.value_stats_cols or ()),
+        "s3://elsewhere",
+        5,
+        [],
+    ]
     data = encode_data_file(file)
     assert data.hex() == encode_row([parse_type(text) for text in texts], values).hex()
     assert decode_data_file(data) == file
@@ -82,7 +129,9 @@ def test_the_general_row_codec_writes_the_same_data_file_row() -> None:
 
 def test_a_global_index_of_version_12_keeps_its_source() -> None:
     types = [parse_type(text) for text in INDEX_12]
-    row = encode_row(types, ["G", "i", 1, 2, [("d", 1, 2, None)], None, (0, 9, 4, [1], b"meta", b"source")])
+    row = encode_row(
+        types, ["G", "i", 1, 2, [("d", 1, 2, None)], None, (0, 9, 4, [1], b"meta", b"source")]
+    )
     got = decode_index_file(row, 12)
     assert got.deletions == (DeletionRange(data_file="d", offset=1, length=2, cardinality=None),)
     assert got.global_index == GlobalIndexMeta(
@@ -115,7 +164,12 @@ def test_an_index_file_without_what_it_needs_is_refused(missing: int) -> None:
         replace(MESSAGE, new_files=(replace(FILE, file_name="\ud800"),)),
         replace(
             MESSAGE,
-            new_files=(replace(FILE, key_stats=SimpleStats(min_values=b"", max_values=b"", null_counts=(2**63,))),),
+            new_files=(
+                replace(
+                    FILE,
+                    key_stats=SimpleStats(min_values=b"", max_values=b"", null_counts=(2**63,)),
+                ),
+            ),
         ),
         replace(MESSAGE, new_index_files=(replace(INDEX, file_size=2**63),)),
     ],

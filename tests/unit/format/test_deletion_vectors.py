@@ -23,7 +23,9 @@ OF_JAVA = {
 def file_of(bitmap: bytes) -> tuple[bytes, int]:
     """An index file with one vector of 32 bits, and the length in its entry."""
     record = struct.pack(">i", 1581511376) + bitmap
-    return b"\x01" + struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record)), len(record)
+    return b"\x01" + struct.pack(">i", len(record)) + record + struct.pack(
+        ">I", crc32(record)
+    ), len(record)
 
 
 def read(data: bytes, length: int, rows: int, cardinality: int | None = None) -> list[int]:
@@ -73,13 +75,20 @@ def test_all_containers_are_read(seed: int) -> None:
     for key in keys:
         kind = dice.choice(["array", "bitmap", *["runs"] * (2 * with_runs)])
         few = dice.randint(1, 4096) if kind != "bitmap" else dice.randint(4097, 65536)
-        values = sorted(dice.sample(range(1 << 16), few)) if kind != "runs" else sorted({*range(7, 7 + few), 9_999})
+        values = (
+            sorted(dice.sample(range(1 << 16), few))
+            if kind != "runs"
+            else sorted({*range(7, 7 + few), 9_999})
+        )
         flags.append(kind == "runs")
         header += struct.pack("<HH", key, len(values) - 1)
         body += container(kind, values)
         expected += [(key << 16) + one for one in values]
     if with_runs:
-        start = struct.pack("<I", 12347 | (count - 1) << 16) + np.packbits(flags, bitorder="little").tobytes()
+        start = (
+            struct.pack("<I", 12347 | (count - 1) << 16)
+            + np.packbits(flags, bitorder="little").tobytes()
+        )
         offsets = bytes(4 * count) if count >= 4 else b""
     else:
         start, offsets = struct.pack("<II", 12346, count), bytes(4 * count)
@@ -92,7 +101,9 @@ def test_a_few_bytes_cannot_mark_more_rows_than_the_file_has() -> None:
     keys = 4000
     start = struct.pack("<I", 12347 | (keys - 1) << 16) + b"\xff" * (keys // 8)
     header = b"".join(struct.pack("<HH", key, 65535) for key in range(keys))
-    data, length = file_of(start + header + bytes(4 * keys) + struct.pack("<HHH", 1, 0, 65535) * keys)
+    data, length = file_of(
+        start + header + bytes(4 * keys) + struct.pack("<HHH", 1, 0, 65535) * keys
+    )
     with pytest.raises(CorruptMetadata, match="262144000 rows of 1000"):
         read(data, length, 1000)
 

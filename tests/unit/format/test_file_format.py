@@ -7,7 +7,13 @@ import warnings
 import pytest
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.format.file_format import FileFormat, check_columns, compression, file_format, warn_of_ignored
+from paimon_stream.format.file_format import (
+    FileFormat,
+    check_columns,
+    compression,
+    file_format,
+    warn_of_ignored,
+)
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Options
 
@@ -59,9 +65,15 @@ def refused(format_: FileFormat, sql: str, name: str = "c", **options: str) -> s
 
 @pytest.mark.parametrize(
     "sql",
-    ["TIME(4)", "TIMESTAMP(7)", "TIMESTAMP_LTZ(9)", "ARRAY<TIMESTAMP(9)>", "MAP<STRING, ROW<a TIME(9)>>",
-     "MULTISET<INT>"],
-)  # fmt: skip
+    [
+        "TIME(4)",
+        "TIMESTAMP(7)",
+        "TIMESTAMP_LTZ(9)",
+        "ARRAY<TIMESTAMP(9)>",
+        "MAP<STRING, ROW<a TIME(9)>>",
+        "MULTISET<INT>",
+    ],
+)
 def test_avro_refuses_what_java_refuses(sql: str) -> None:
     assert "parquet or orc" in refused(FileFormat.AVRO, sql)
 
@@ -80,7 +92,11 @@ def test_orc_with_local_time_zone_needs_the_option() -> None:
 
 
 def test_options_without_effect_are_named_once() -> None:
-    given = {"parquet.page.size": "1 mb", "parquet.bloom.filter.enabled#a": "true", "orc.stripe.size": "1 mb"}
+    given = {
+        "parquet.page.size": "1 mb",
+        "parquet.bloom.filter.enabled#a": "true",
+        "orc.stripe.size": "1 mb",
+    }
     with pytest.warns(UserWarning, match=r"parquet\.bloom\.filter\.enabled#a\.$") as warned:
         warn_of_ignored(given, FileFormat.PARQUET)
     assert len(warned) == 1

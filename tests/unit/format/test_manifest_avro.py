@@ -13,7 +13,14 @@ import pytest
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
-from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    DataFileMeta,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
 from paimon_stream.format.manifest_avro import (
     MANIFEST_LIST_SCHEMA,
     MANIFEST_SCHEMA,
@@ -117,7 +124,9 @@ def test_the_header_holds_the_schema_and_the_codec_of_java(vectors: Any) -> None
     for name, sample in vectors("sample_files")["files"].items():
         data = base64.b64decode(sample["base64"])
         if "/manifest/manifest-list" in name:
-            ours = encode_manifest_list(decode_manifest_list(data, name), compression="zstd", level=1)
+            ours = encode_manifest_list(
+                decode_manifest_list(data, name), compression="zstd", level=1
+            )
         elif "/manifest/manifest-" in name:
             ours = encoded(*decode_manifest(data, name))
         else:
@@ -131,12 +140,16 @@ def test_every_sample_of_java_encodes_to_the_same_records(vectors: Any) -> None:
     for name, sample in vectors("sample_files")["files"].items():
         data = base64.b64decode(sample["base64"])
         if "/manifest/manifest-list" in name:
-            ours = encode_manifest_list(decode_manifest_list(data, name), compression="zstd", level=1)
+            ours = encode_manifest_list(
+                decode_manifest_list(data, name), compression="zstd", level=1
+            )
         elif "/manifest/manifest-" in name:
             ours = encoded(*decode_manifest(data, name))
         else:
             continue
-        plain = [b"".join(block.data for block in read_file(one, name).blocks) for one in (data, ours)]
+        plain = [
+            b"".join(block.data for block in read_file(one, name).blocks) for one in (data, ours)
+        ]
         assert plain[0] == plain[1], name
         seen += 1
     assert seen >= 8
@@ -145,13 +158,20 @@ def test_every_sample_of_java_encodes_to_the_same_records(vectors: Any) -> None:
 def test_every_field_survives() -> None:
     assert decode_manifest(encoded(FULL, BARE), "x") == [FULL, BARE]
     metas = [META, replace(META, file_name="manifest-2", min_bucket=None)]
-    assert decode_manifest_list(encode_manifest_list(metas, compression="zstd", level=1), "x") == metas
+    assert (
+        decode_manifest_list(encode_manifest_list(metas, compression="zstd", level=1), "x") == metas
+    )
 
 
 def test_a_generic_reader_reads_every_field() -> None:
     record = raw_records(encoded(FULL, compression="deflate"))[0]
     file = record["_FILE"]
-    assert (record["_VERSION"], record["_KIND"], record["_BUCKET"], record["_TOTAL_BUCKETS"]) == (2, 1, -2, -2)
+    assert (record["_VERSION"], record["_KIND"], record["_BUCKET"], record["_TOTAL_BUCKETS"]) == (
+        2,
+        1,
+        -2,
+        -2,
+    )
     assert file["_FILE_NAME"] == "data-ü-0.parquet"
     assert file["_VALUE_STATS"]["_NULL_COUNTS"] == [0, None, 7_000_000_000]
     assert file["_EXTRA_FILES"] == ["one.index", "two"]
@@ -179,14 +199,19 @@ def test_fields_are_found_by_name_in_any_order() -> None:
 def test_unknown_fields_are_skipped() -> None:
     schema = copied(MANIFEST_SCHEMA)
     schema["fields"].insert(2, {"name": "_NEW", "type": {"type": "map", "values": "string"}})
-    records = [{**one, "_NEW": {"a": "b"}} for one in raw_records(encoded(FULL, compression="null"))]
+    records = [
+        {**one, "_NEW": {"a": "b"}} for one in raw_records(encoded(FULL, compression="null"))
+    ]
     assert decode_manifest(foreign(schema, records), "x") == [FULL]
 
 
 @pytest.mark.parametrize("name", ["_FILE._FILE_NAME", "_FILE_NAME"])
 @pytest.mark.parametrize("last", [True, False])
 def test_a_field_beside_the_file_cannot_stand_for_one_inside_it(name: str, last: bool) -> None:
-    block, schema = read_file(encoded(BARE, compression="null"), "x").blocks[0], copied(MANIFEST_SCHEMA)
+    block, schema = (
+        read_file(encoded(BARE, compression="null"), "x").blocks[0],
+        copied(MANIFEST_SCHEMA),
+    )
     schema["fields"].insert(len(schema["fields"]) if last else 0, {"name": name, "type": "string"})
     content = block.data + b"\x08evil" if last else b"\x08evil" + block.data
     data = encode_file(json.dumps(schema).encode(), "null", [AvroBlock(1, content)])
@@ -195,7 +220,10 @@ def test_a_field_beside_the_file_cannot_stand_for_one_inside_it(name: str, last:
 
 def test_a_field_that_comes_twice_is_corrupt() -> None:
     """Java refuses it, too. Here the last one would win."""
-    block, schema = read_file(encoded(BARE, compression="null"), "x").blocks[0], copied(MANIFEST_SCHEMA)
+    block, schema = (
+        read_file(encoded(BARE, compression="null"), "x").blocks[0],
+        copied(MANIFEST_SCHEMA),
+    )
     schema["fields"].append({"name": "_KIND", "type": "int"})
     data = encode_file(json.dumps(schema).encode(), "null", [AvroBlock(1, block.data + b"\x02")])
     with pytest.raises(CorruptMetadata, match="one of its fields comes twice"):
@@ -247,7 +275,9 @@ def test_an_unknown_kind_of_entry_is_corrupt() -> None:
         decode_manifest(foreign(MANIFEST_SCHEMA, [record]), "x")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"string"', '{"type":"record"}', '{"type":"nosuch"}', "7"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '"string"', '{"type":"record"}', '{"type":"nosuch"}', "7"]
+)
 def test_a_broken_schema_in_the_header_is_corrupt(text: str) -> None:
     data = encode_file(text.encode(), "null", [AvroBlock(1, b"\0")])
     with pytest.raises(CorruptMetadata, match="x cannot be read"):
@@ -267,7 +297,9 @@ def test_a_manifest_of_many_files_with_thousands_of_columns_without_values_is_re
 
 
 def test_a_manifest_of_a_hundred_thousand_files_is_read() -> None:
-    entries = [replace(BARE, file=replace(BARE.file, file_name=f"data-{n}.parquet")) for n in range(1000)]
+    entries = [
+        replace(BARE, file=replace(BARE.file, file_name=f"data-{n}.parquet")) for n in range(1000)
+    ]
     codec = compressor("zstd", 1)
     block = AvroBlock(1000, codec.compress(entries_bytes(entries)))
     data = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), codec.codec, [block] * 120)

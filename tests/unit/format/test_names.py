@@ -55,7 +55,9 @@ def test_a_name_that_a_file_can_have_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVIL_NAMES)
 def test_a_name_that_no_file_of_a_table_can_have_is_wrong(name: str) -> None:
-    with pytest.raises(CorruptMetadata, match=r"^manifest-1 names .*, which cannot be the name of a file"):
+    with pytest.raises(
+        CorruptMetadata, match=r"^manifest-1 names .*, which cannot be the name of a file"
+    ):
         checked_name(name, "manifest-1")
 
 
@@ -77,7 +79,9 @@ def test_a_message_shows_special_characters_escaped_and_cuts_a_long_name() -> No
         (2**31, None, False),
     ],
 )
-def test_a_bucket_is_below_the_number_of_buckets(bucket: int, total: int | None, possible: bool) -> None:
+def test_a_bucket_is_below_the_number_of_buckets(
+    bucket: int, total: int | None, possible: bool
+) -> None:
     assert is_bucket(bucket, total) is possible
 
 
@@ -109,18 +113,32 @@ def test_a_partition_folder_begins_with_its_escaped_key() -> None:
 
 @pytest.mark.parametrize("name", EVIL_NAMES)
 @pytest.mark.parametrize(
-    "key", ["baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest", "statistics"]
+    "key",
+    [
+        "baseManifestList",
+        "deltaManifestList",
+        "changelogManifestList",
+        "indexManifest",
+        "statistics",
+    ],
 )
 def test_a_snapshot_that_names_a_file_outside_is_corrupt(key: str, name: str) -> None:
     data = json.dumps({**SNAPSHOT, key: name}).encode()
-    with pytest.raises(CorruptMetadata, match=rf"^snapshot-1(, in '{key}', names |.* surrogate pair)"):
+    with pytest.raises(
+        CorruptMetadata, match=rf"^snapshot-1(, in '{key}', names |.* surrogate pair)"
+    ):
         decode_snapshot(data, "snapshot-1")
 
 
 @pytest.mark.parametrize("name", EVIL_NAMES[:-1])  # Avro holds only UTF-8
 def test_a_manifest_list_that_names_a_manifest_outside_is_corrupt(name: str) -> None:
     meta = ManifestFileMeta(
-        file_name=name, file_size=1, num_added_files=1, num_deleted_files=0, partition_stats=EMPTY_STATS, schema_id=0
+        file_name=name,
+        file_size=1,
+        num_added_files=1,
+        num_deleted_files=0,
+        partition_stats=EMPTY_STATS,
+        schema_id=0,
     )
     data = encode_manifest_list([meta], compression="null", level=1)
     with pytest.raises(CorruptMetadata, match=r"^list-1 names "):

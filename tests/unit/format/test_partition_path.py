@@ -13,7 +13,9 @@ STRING, DATE = parse_type("STRING"), parse_type("DATE")
 
 def test_keys_stand_in_their_order() -> None:
     assert partition_path(["dt", "region"], [DATE, STRING], [19782, "x"]) == "dt=19782/region=x"
-    assert partition_path(["dt", "region"], [DATE, STRING], [19782, "x"], legacy=False) == ("dt=2024-02-29/region=x")
+    assert partition_path(["dt", "region"], [DATE, STRING], [19782, "x"], legacy=False) == (
+        "dt=2024-02-29/region=x"
+    )
 
 
 def test_a_table_without_keys_has_no_folder() -> None:
@@ -47,13 +49,16 @@ def test_every_character_comes_back() -> None:
     assert unescape(escape(text)) == text
 
 
-@pytest.mark.parametrize(("text", "meant"), [("%4", "%4"), ("%zz", "%zz"), ("%41", "A"), ("a%2fb", "a/b")])
+@pytest.mark.parametrize(
+    ("text", "meant"), [("%4", "%4"), ("%zz", "%zz"), ("%41", "A"), ("a%2fb", "a/b")]
+)
 def test_what_is_no_escape_is_literal(text: str, meant: str) -> None:
     assert unescape(text) == meant
 
 
 @pytest.mark.parametrize(
-    ("text", "legacy"), [("BYTES", True), ("BINARY(3)", False), ("ARRAY<INT>", True), ("TIMESTAMP_LTZ(6)", False)]
+    ("text", "legacy"),
+    [("BYTES", True), ("BINARY(3)", False), ("ARRAY<INT>", True), ("TIMESTAMP_LTZ(6)", False)],
 )
 def test_types_without_a_dependable_folder_are_refused(text: str, legacy: bool) -> None:
     with pytest.raises(UnsupportedFeature, match="Partition key 'p'"):

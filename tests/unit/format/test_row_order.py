@@ -24,7 +24,13 @@ ASCENDING: dict[str, list[Any]] = {
     "FLOAT": [-INFINITE, -1.5, -0.0, 0.0, 1.5, INFINITE, NAN],
     "DOUBLE": [-INFINITE, -1e300, -0.0, 0.0, 1e-300, INFINITE, NAN],
     "DECIMAL(9, 2)": [Decimal("-10.01"), Decimal("-9"), Decimal(0), Decimal("0.01"), Decimal(10)],
-    "DECIMAL(30, 2)": [Decimal("-10.01"), Decimal("-9"), Decimal(0), Decimal("0.01"), Decimal(10) ** 20],
+    "DECIMAL(30, 2)": [
+        Decimal("-10.01"),
+        Decimal("-9"),
+        Decimal(0),
+        Decimal("0.01"),
+        Decimal(10) ** 20,
+    ],
     "STRING": ["", "A", "B", "a", "a\0", "aa", "longer than a slot", "ä", "\uffff", "\U00010000"],
     "CHAR(3)": ["a", "b"],
     "BYTES": [b"", b"\0", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\0longer than a slot"],
@@ -48,7 +54,9 @@ def test_rows_of_one_column_are_ordered_as_their_values_with_null_first(name: st
 def test_rows_of_several_columns_are_ordered_by_the_first_that_differs() -> None:
     types = tuple(map(parse_type, ("INT", "STRING", "DOUBLE")))
     values = [(-1, "z", 9.0), (1, "a", 9.0), (1, "b", -1.0), (1, "b", None), (1, "b", 2.0)]
-    rows = [serialize(types, row) for row in (values[0], values[1], values[3], values[2], values[4])]
+    rows = [
+        serialize(types, row) for row in (values[0], values[1], values[3], values[2], values[4])
+    ]
     keys = list(map(row_order(types), rows))
     assert all(low < high for low, high in pairwise(keys))
 

@@ -24,7 +24,9 @@ from paimon_stream.format.stats import (
 from paimon_stream.format.types import DataField, DataType, parse_type
 from paimon_stream.table.partition_spec import PartitionFilter
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text("\U0010ffff\ud7ffa", max_size=9)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text(
+    "\U0010ffff\ud7ffa", max_size=9
+)
 INT, STRING, DOUBLE = parse_type("INT"), parse_type("STRING"), parse_type("DOUBLE")
 FIELDS = (DataField(id=0, name="a", type=INT), DataField(id=1, name="b", type=STRING))
 
@@ -55,7 +57,9 @@ def test_modes_are_read(text: str, mode: StatsMode) -> None:
     assert parse_mode(text) == mode
 
 
-@pytest.mark.parametrize("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(1", "full()"])
+@pytest.mark.parametrize(
+    "text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(1", "full()"]
+)
 def test_what_is_no_mode_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="not a statistics mode"):
         parse_mode(text)
@@ -161,7 +165,9 @@ def test_a_manifest_is_never_left_out_wrongly(held: list[str | None], asked: str
 
 def test_a_manifest_is_left_out_where_its_bounds_say_so() -> None:
     got = partition_stats([STRING], rows("b", "d"))
-    asked = {text: may_contain([STRING], got, rows(text)[0]) for text in ("a", "b", "c", "d", "e", None)}
+    asked = {
+        text: may_contain([STRING], got, rows(text)[0]) for text in ("a", "b", "c", "d", "e", None)
+    }
     assert [text for text, there in asked.items() if there] == ["b", "c", "d"]
 
 

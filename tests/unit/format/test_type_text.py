@@ -13,12 +13,36 @@ from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.types import DEEPEST, parse_type
 
 WORDS = [
-    "ARRAY", "MAP", "ROW", "MULTISET", "<", ">", "(", ")", ",", " ", "INT", "TIMESTAMP",
-    "WITH LOCAL TIME ZONE", "WITHOUT TIME ZONE", " NOT NULL", " NULL", "3", "10", "name ", "`a b` ",
-    "STRING", "DECIMAL", "!", "`", "\n",
-]  # fmt: skip
+    "ARRAY",
+    "MAP",
+    "ROW",
+    "MULTISET",
+    "<",
+    ">",
+    "(",
+    ")",
+    ",",
+    " ",
+    "INT",
+    "TIMESTAMP",
+    "WITH LOCAL TIME ZONE",
+    "WITHOUT TIME ZONE",
+    " NOT NULL",
+    " NULL",
+    "3",
+    "10",
+    "name ",
+    "`a b` ",
+    "STRING",
+    "DECIMAL",
+    "!",
+    "`",
+    "\n",
+]
 TYPES = st.recursive(
-    st.sampled_from(["INT", "STRING NOT NULL", "DECIMAL(10, 2)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "CHAR(5)"]),
+    st.sampled_from(
+        ["INT", "STRING NOT NULL", "DECIMAL(10, 2)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "CHAR(5)"]
+    ),
     lambda inner: st.one_of(
         inner.map("ARRAY<{}>".format),
         st.tuples(inner, inner).map(lambda both: "MAP<{}, {}>".format(*both)),
@@ -33,7 +57,10 @@ TYPES = st.recursive(
     [
         ("integer", "INT"),
         (" decimal( 5 ,1 )NOT NULL ", "DECIMAL(5, 1) NOT NULL"),
-        ("timestamp(3)with local  time zone not null", "TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL"),
+        (
+            "timestamp(3)with local  time zone not null",
+            "TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL",
+        ),
         ("TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP(6)"),
         ("Double\nPrecision NULL", "DOUBLE"),
         ("map < string , array<int> > not null", "MAP<STRING, ARRAY<INT>> NOT NULL"),
@@ -52,12 +79,42 @@ def test_the_text_of_a_type_is_read_back(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "INT INT", "ARRAY<INT", "ARRAY<INT>>", "ARRAY<>", "MAP<INT>", "MAP<INT, INT, INT>", "ROW<>",
-     "ROW<a>", "ROW<a INT,>", "ROW<a INT b INT>", "CHAR(", "CHAR()", "CHAR(1", "CHAR(-1)", "CHAR(x)",
-     "CHAR(2147483648)", "DECIMAL(39)", "DECIMAL(5, 6)", "DECIMAL(5, 6, 7)", "TIME(10)", "NOT NULL",
-     "ARRAY", "MAP NOT NULL", "multiset", "ROW(1)", "ARRAY<ROW>",
-     "INT NOT", "TIMESTAMP WITH TIME ZONE", "٣", "CHAR(٣)", "`INT`"],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "INT INT",
+        "ARRAY<INT",
+        "ARRAY<INT>>",
+        "ARRAY<>",
+        "MAP<INT>",
+        "MAP<INT, INT, INT>",
+        "ROW<>",
+        "ROW<a>",
+        "ROW<a INT,>",
+        "ROW<a INT b INT>",
+        "CHAR(",
+        "CHAR()",
+        "CHAR(1",
+        "CHAR(-1)",
+        "CHAR(x)",
+        "CHAR(2147483648)",
+        "DECIMAL(39)",
+        "DECIMAL(5, 6)",
+        "DECIMAL(5, 6, 7)",
+        "TIME(10)",
+        "NOT NULL",
+        "ARRAY",
+        "MAP NOT NULL",
+        "multiset",
+        "ROW(1)",
+        "ARRAY<ROW>",
+        "INT NOT",
+        "TIMESTAMP WITH TIME ZONE",
+        "٣",
+        "CHAR(٣)",
+        "`INT`",
+    ],
+)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(CorruptMetadata):
         parse_type(text)
@@ -86,7 +143,11 @@ def test_types_are_nested_to_a_limit(nested: str) -> None:
 
 def test_the_time_to_read_a_type_grows_with_its_length_only() -> None:
     begun = time.process_time()
-    for text in ("TIMESTAMP" + " " * 1500 + "!", "ROW<" + "a INT," * 50_000 + "b INT>", "`" * 50_001):
+    for text in (
+        "TIMESTAMP" + " " * 1500 + "!",
+        "ROW<" + "a INT," * 50_000 + "b INT>",
+        "`" * 50_001,
+    ):
         try:
             parse_type(text)
         except CorruptMetadata:

@@ -28,7 +28,9 @@ def test_the_examples_run() -> None:
         (b"\xff", "it is not UTF-8."),
     ],
 )
-def test_what_is_not_json_is_said_in_words(decode: Callable[[bytes, str], object], data: bytes, words: str) -> None:
+def test_what_is_not_json_is_said_in_words(
+    decode: Callable[[bytes, str], object], data: bytes, words: str
+) -> None:
     with pytest.raises(CorruptMetadata) as raised:
         decode(data, "/w/t/some-file")
     assert words in str(raised.value)
@@ -36,7 +38,8 @@ def test_what_is_not_json_is_said_in_words(decode: Callable[[bytes, str], object
 
 
 @pytest.mark.parametrize(
-    ("data", "words"), [(b"{}", "it has no 'id'."), (b"[]", "its parts are of other types than expected.")]
+    ("data", "words"),
+    [(b"{}", "it has no 'id'."), (b"[]", "its parts are of other types than expected.")],
 )
 def test_a_schema_of_another_structure_is_described_in_words(data: bytes, words: str) -> None:
     with pytest.raises(CorruptMetadata) as raised:

@@ -34,7 +34,9 @@ _NUMBER = count()
 def made(moments: Iterable[int], **options: str) -> PaimonTable:
     """A table with a snapshot at each of these moments, in milliseconds from `START`."""
     given = {**AUTOMATIC, "write-only": "true", **options}
-    table = PaimonTable.create(f"memory://tags-{next(_NUMBER)}/db.db/t", [("id", "INT")], options=given)
+    table = PaimonTable.create(
+        f"memory://tags-{next(_NUMBER)}/db.db/t", [("id", "INT")], options=given
+    )
     for moment in moments:
         commit(table, moment)
     return table
@@ -44,7 +46,11 @@ def commit(table: PaimonTable, moment: int) -> None:
     table.append(pa.table({"id": pa.array([1], pa.int32())}))
     storage, newest = table._table.storage, table.snapshots()[-1]
     path = snapshot_path(newest.id)
-    moved = replace(decode_snapshot(storage.read(path), path), time_millis=START + moment, watermark=START + moment)
+    moved = replace(
+        decode_snapshot(storage.read(path), path),
+        time_millis=START + moment,
+        watermark=START + moment,
+    )
     storage.delete(path)
     storage.write(path, encode_snapshot(moved))
 
@@ -57,7 +63,9 @@ def test_the_first_commit_after_a_period_is_tagged_with_its_name() -> None:
     table = made([0, HOUR, DAY - 1, DAY, 3 * DAY + 5])
     report = table.create_automatic_tags()
     # The first commit of all tags the day before; nobody committed on day 2, so the last one tags that.
-    assert tags(table) == {"2023-11-13": 1, "2023-11-14": 4, "2023-11-16": 5} == dict(report.created)
+    assert (
+        tags(table) == {"2023-11-13": 1, "2023-11-14": 4, "2023-11-16": 5} == dict(report.created)
+    )
     assert not table.create_automatic_tags().created
 
 
@@ -91,7 +99,9 @@ def test_a_tag_waits_for_the_delay() -> None:
 
 
 def test_completion_names_each_period_in_turn() -> None:
-    table = made([0, 3 * DAY, 3 * DAY + 1, 3 * DAY + 2, 3 * DAY + 3], **{"tag.automatic-completion": "true"})
+    table = made(
+        [0, 3 * DAY, 3 * DAY + 1, 3 * DAY + 2, 3 * DAY + 3], **{"tag.automatic-completion": "true"}
+    )
     table.create_automatic_tags()
     assert tags(table) == {"2023-11-13": 1, "2023-11-14": 2, "2023-11-15": 3, "2023-11-16": 4}
 
@@ -107,14 +117,19 @@ def test_what_others_tagged_before_a_kill_counts() -> None:
 
 
 def test_watermarks_count_in_their_own_zone() -> None:
-    table = made([0, DAY - HOUR], **{"tag.automatic-creation": "watermark", "sink.watermark-time-zone": "+02:00"})
+    table = made(
+        [0, DAY - HOUR],
+        **{"tag.automatic-creation": "watermark", "sink.watermark-time-zone": "+02:00"},
+    )
     table.create_automatic_tags()
     assert tags(table) == {"2023-11-13": 1, "2023-11-14": 2}
 
 
 def test_without_watermarks_there_are_no_tags() -> None:
     options = {"tag.automatic-creation": "watermark", "write-only": "true"}
-    table = PaimonTable.create(f"memory://tags-{next(_NUMBER)}/db.db/t", [("id", "INT")], options=options)
+    table = PaimonTable.create(
+        f"memory://tags-{next(_NUMBER)}/db.db/t", [("id", "INT")], options=options
+    )
     table.append(pa.table({"id": pa.array([1], pa.int32())}))
     assert not table.create_automatic_tags().created
 
@@ -126,11 +141,23 @@ def test_without_watermarks_there_are_no_tags() -> None:
         ({"tag.period-formatter": "without_dashes"}, "20231113"),
         ({"tag.period-formatter": "without_dashes_and_spaces"}, "20231113"),
         ({"tag.creation-period": "hourly"}, "2023-11-14 16"),
-        ({"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes"}, "20231114 16"),
-        ({"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes_and_spaces"}, "2023111416"),
-        ({"tag.creation-period": "two-hours", "tag.period-formatter": "without_dashes"}, "2023-11-14 14"),
+        (
+            {"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes"},
+            "20231114 16",
+        ),
+        (
+            {"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes_and_spaces"},
+            "2023111416",
+        ),
+        (
+            {"tag.creation-period": "two-hours", "tag.period-formatter": "without_dashes"},
+            "2023-11-14 14",
+        ),
         ({"tag.creation-period-duration": "15 min"}, "202311141715"),
-        ({"tag.creation-period": "hourly", "sink.process-time-zone": "Asia/Kolkata"}, "2023-11-14 22"),
+        (
+            {"tag.creation-period": "hourly", "sink.process-time-zone": "Asia/Kolkata"},
+            "2023-11-14 22",
+        ),
     ],
 )
 def test_names(options: dict[str, str], name: str) -> None:
@@ -155,7 +182,11 @@ def test_a_batch_is_tagged_with_its_day_and_replaces_the_tag_of_that_day() -> No
 
 
 def test_a_batch_counts_all_tags() -> None:
-    named = {"tag.automatic-creation": "batch", "tag.num-retained-max": "1", "tag.batch.customized-name": "newest"}
+    named = {
+        "tag.automatic-creation": "batch",
+        "tag.num-retained-max": "1",
+        "tag.batch.customized-name": "newest",
+    }
     table = made([0, HOUR], **named)
     table.create_tag("other", 1)
     assert table.create_automatic_tags().deleted == ("other",)
@@ -170,7 +201,11 @@ def test_a_batch_counts_all_tags() -> None:
         ("sink.process-time-zone", "Mars/Crater", "not a time zone of Java's"),
         ("sink.process-time-zone", "+25:00", "not a time zone of Java's"),
         ("sink.process-time-zone", "EST", "not a time zone of Java's"),
-        ("tag.creation-period-duration", "0 ms", "'tag.creation-period-duration' is '0 ms', but must be above 0"),
+        (
+            "tag.creation-period-duration",
+            "0 ms",
+            "'tag.creation-period-duration' is '0 ms', but must be above 0",
+        ),
         ("tag.creation-period-duration", "99999999999999 d", "below 100 years"),
         ("tag.batch.customized-name", "a/b", "holds no '/'"),
         ("tag.num-retained-max", "0", "must be at least 1"),
@@ -178,11 +213,15 @@ def test_a_batch_counts_all_tags() -> None:
 )
 def test_a_wrong_option_is_refused_at_creation(key: str, value: str, said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
-        PaimonTable.create("memory://wrong/db.db/t", [("id", "INT")], options={**AUTOMATIC, key: value})
+        PaimonTable.create(
+            "memory://wrong/db.db/t", [("id", "INT")], options={**AUTOMATIC, key: value}
+        )
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(fault: dict[str, Any]) -> None:
+def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(
+    fault: dict[str, Any],
+) -> None:
     at, fired = 0, True
     while fired:
         at += 1
@@ -198,7 +237,9 @@ def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(fau
     assert at > 20
 
 
-@pytest.mark.parametrize("zone", ["Z", "UT", "UTC+8", "+08:00:00", "+080000", "UTC+08:30:15", "+9", "Asia/Shanghai"])
+@pytest.mark.parametrize(
+    "zone", ["Z", "UT", "UTC+8", "+08:00:00", "+080000", "UTC+08:30:15", "+9", "Asia/Shanghai"]
+)
 def test_zones_of_java(zone: str) -> None:
     table = made([0], **{"sink.process-time-zone": zone})
     assert table.create_automatic_tags().created
@@ -251,7 +292,9 @@ def test_a_snapshot_that_expires_meanwhile_gives_its_tag_to_the_next() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(automatic_tags, "create_tag", create)
         report = table.create_automatic_tags()
-    assert tags(table) == {"2023-11-13": 1, "2023-11-14": 3, "2023-11-15": 4} == dict(report.created)
+    assert (
+        tags(table) == {"2023-11-13": 1, "2023-11-14": 3, "2023-11-15": 4} == dict(report.created)
+    )
 
 
 def test_each_tag_is_read_once() -> None:
@@ -296,7 +339,16 @@ def test_a_stream_tags_each_day_and_looks_for_tags_only_then() -> None:
     looks = len([one for one in stream.watched.operations if one.path == "tag"])
     for _ in range(22):
         stream.commit(HOUR)
-    assert len([one for one in stream.watched.operations if one.path == "tag" and one.verb == "list_names"]) <= looks
+    assert (
+        len(
+            [
+                one
+                for one in stream.watched.operations
+                if one.path == "tag" and one.verb == "list_names"
+            ]
+        )
+        <= looks
+    )
     stream.commit(HOUR)
     assert stream.tags == {"2023-11-13": 1, "2023-11-14": 24}
     stream.after = CountedAfterCommit(runtime=stream.bench.runtime)  # after a restart
@@ -305,7 +357,13 @@ def test_a_stream_tags_each_day_and_looks_for_tags_only_then() -> None:
 
 
 def test_tagged_snapshots_stay_when_others_expire() -> None:
-    stream = Stream(**{"tag.num-retained-max": "3", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    stream = Stream(
+        **{
+            "tag.num-retained-max": "3",
+            "snapshot.num-retained.min": "1",
+            "snapshot.num-retained.max": "1",
+        }
+    )
     for _ in range(60):
         stream.commit(6 * HOUR)
     assert stream.after.expired > 40
@@ -333,7 +391,9 @@ def test_no_snapshot_expires_while_its_tag_cannot_be_created() -> None:
     stream.commit(0)
     broken = FaultyStorage(stream.bench.storage, [Fault(at=1, verb="put_if_absent", path="tag/")])
     stream.bench.clock.advance(2 * DAY)
-    TableCommit(stream.bench.table, "me", runtime=stream.bench.runtime).commit(9, [stream.bench.message("f9")])
+    TableCommit(stream.bench.table, "me", runtime=stream.bench.runtime).commit(
+        9, [stream.bench.message("f9")]
+    )
     stream.after(replace(stream.bench.table, storage=broken), stream.bench.latest())
     assert (stream.after.failures, stream.after.expired) == (1, 0)
     stream.after.failures = 0
@@ -343,7 +403,9 @@ def test_no_snapshot_expires_while_its_tag_cannot_be_created() -> None:
 
 def test_a_batch_is_tagged_after_its_commit() -> None:
     table = PaimonTable.create(
-        f"memory://tags-{next(_NUMBER)}/db.db/t", [("id", "INT")], options={"tag.automatic-creation": "batch"}
+        f"memory://tags-{next(_NUMBER)}/db.db/t",
+        [("id", "INT")],
+        options={"tag.automatic-creation": "batch"},
     )
     for number in (1, 2):
         table.append(pa.table({"id": pa.array([1], pa.int32())}))
@@ -377,7 +439,9 @@ def test_changed_options_are_followed_by_a_committer_at_work() -> None:
 def test_an_interval_that_cannot_be_read_stops_only_partitions() -> None:
     stream = Stream(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
     given = {"partition.expiration-time": "1 d", "partition.expiration-check-interval": "often"}
-    stream.bench.table = replace(stream.bench.table, options=Options({**stream.bench.table.options, **given}))
+    stream.bench.table = replace(
+        stream.bench.table, options=Options({**stream.bench.table.options, **given})
+    )
     for number in range(2):
         stream.bench.clock.advance(DAY)
         TableCommit(stream.bench.table, "me", runtime=stream.bench.runtime).commit(

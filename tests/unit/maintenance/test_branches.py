@@ -11,15 +11,32 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import AlreadyExists, CommitContended, CorruptMetadata, InvalidOption, NotFound
-from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward, read_branches
+from paimon_stream.errors import (
+    AlreadyExists,
+    CommitContended,
+    CorruptMetadata,
+    InvalidOption,
+    NotFound,
+)
+from paimon_stream.maintenance.branches import (
+    create_branch,
+    delete_branch,
+    fast_forward,
+    read_branches,
+)
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import BranchStorage, branch_note, branch_storage, split_location, with_branch
+from paimon_stream.storage.branch import (
+    BranchStorage,
+    branch_note,
+    branch_storage,
+    split_location,
+    with_branch,
+)
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
@@ -60,7 +77,9 @@ def audit(case: Case) -> None:
         ids = store.ids()
         assert ids == list(range(ids[0], ids[-1] + 1)) if ids else True
         broken = [f"{one.location} {number}" for number in ids if case.broken(store.get(number))]
-        broken += [f"{one.location} {name}" for name, tag in read_tags(one).items() if case.broken(tag)]
+        broken += [
+            f"{one.location} {name}" for name, tag in read_tags(one).items() if case.broken(tag)
+        ]
         assert broken == []
     if not read_pins(case.bench.storage):
         remove_orphan_files(case.bench.table, dt.timedelta(hours=1), runtime=case.bench.runtime)
@@ -75,13 +94,18 @@ def states_of(case: Case) -> Iterator[list[str]]:
     bench = case.bench
     for one in map(bench.snapshots.get, bench.snapshots.ids()):
         metas = bench.manifests.base_and_delta(one)
-        yield sorted(e.file.file_name for e in live_files(bench.manifests, metas, bench.table.partition_types))
+        yield sorted(
+            e.file.file_name
+            for e in live_files(bench.manifests, metas, bench.table.partition_types)
+        )
 
 
 # -- names and locations ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["", " ", "main", "7", "a b", "a/b", "a\tb", "a$b", "a\\b", "x" * 250, "a\0"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "main", "7", "a b", "a/b", "a\tb", "a$b", "a\\b", "x" * 250, "a\0"]
+)
 def test_names_that_no_branch_may_have_are_refused(name: str) -> None:
     case = Case.make()
     with pytest.raises(InvalidOption, match="not allowed"):
@@ -153,7 +177,10 @@ def test_an_empty_branch_has_all_schemas_and_no_snapshot() -> None:
     case, _ = made(None, "y")
     create_branch(case.bench.table, "x")
     assert read_branches(case.bench.storage)["x"] is None
-    assert SchemaStore(branch_storage(case.bench.storage, "x")).ids() == SchemaStore(case.bench.storage).ids()
+    assert (
+        SchemaStore(branch_storage(case.bench.storage, "x")).ids()
+        == SchemaStore(case.bench.storage).ids()
+    )
     with pytest.raises(NotFound, match="has no tag 'gone'"):
         create_branch(case.bench.table, "z", "gone")
     audit(case)
@@ -161,23 +188,35 @@ def test_an_empty_branch_has_all_schemas_and_no_snapshot() -> None:
 
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
 @pytest.mark.parametrize("tag", [None, "kept"])
-def test_a_creation_that_failed_anywhere_leaves_no_branch_or_a_whole_one(fault: dict[str, object], tag: str) -> None:
+def test_a_creation_that_failed_anywhere_leaves_no_branch_or_a_whole_one(
+    fault: dict[str, object], tag: str
+) -> None:
     for case, storage in attempts(Case.make, fault, least=3):
-        tried(lambda c=case, s=storage: create_branch(c.bench.on(s), "x", tag, runtime=c.bench.runtime))  # type: ignore[misc]
+        tried(
+            lambda c=case, s=storage: create_branch(
+                c.bench.on(s), "x", tag, runtime=c.bench.runtime
+            )
+        )  # type: ignore[misc]
         audit(case)
         if "x" in read_branches(case.bench.storage):
             load_table(branch_storage(case.bench.storage, "x"))
         elif case.bench.storage.exists(branch_note("x")):
             with pytest.raises(CommitContended, match="delete_branch"):
                 create_branch(case.bench.table, "x", "kept" if tag is None else None)
-        failed = tried(lambda c=case: create_branch(c.bench.table, "x", tag, runtime=c.bench.runtime))  # type: ignore[misc]
+        failed = tried(
+            lambda c=case: create_branch(c.bench.table, "x", tag, runtime=c.bench.runtime)
+        )  # type: ignore[misc]
         assert failed is None or isinstance(failed, AlreadyExists)
-        assert SnapshotStore(branch_storage(case.bench.storage, "x")).ids() == ([] if tag is None else [4])
+        assert SnapshotStore(branch_storage(case.bench.storage, "x")).ids() == (
+            [] if tag is None else [4]
+        )
         audit(case)
 
 
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
-def test_a_deletion_that_failed_anywhere_leaves_the_branch_or_none(fault: dict[str, object]) -> None:
+def test_a_deletion_that_failed_anywhere_leaves_the_branch_or_none(
+    fault: dict[str, object],
+) -> None:
     for case, storage in attempts(lambda: made()[0], fault, least=3):
         live = case.bench.live_names()
         tried(lambda c=case, s=storage: delete_branch(c.bench.on(s), "x"))  # type: ignore[misc]
@@ -187,14 +226,18 @@ def test_a_deletion_that_failed_anywhere_leaves_the_branch_or_none(fault: dict[s
                 load_table(branch_storage(case.bench.storage, "x"))
         delete_branch(case.bench.table, "x")
         assert read_branches(case.bench.storage) == {}
-        assert not [path for path in case.files() if path.startswith(("branch/", "_paimon_stream/branch"))]
+        assert not [
+            path for path in case.files() if path.startswith(("branch/", "_paimon_stream/branch"))
+        ]
         assert case.bench.live_names() == live
         assert delete_branch(case.bench.table, "x").found is False
         create_branch(case.bench.table, "x", "kept", runtime=case.bench.runtime)
         audit(case)
 
 
-def test_a_deletion_that_was_killed_anywhere_on_a_disk_stops_no_orphan_removal(tmp_path: Path) -> None:
+def test_a_deletion_that_was_killed_anywhere_on_a_disk_stops_no_orphan_removal(
+    tmp_path: Path,
+) -> None:
     numbers = count()
 
     def make() -> Case:
@@ -214,7 +257,9 @@ def test_a_deletion_that_was_killed_anywhere_on_a_disk_stops_no_orphan_removal(t
 def test_a_branch_without_a_schema_stops_orphan_removal_until_it_is_deleted() -> None:
     case, branch = made()
     delete_branch(case.bench.table, "x")
-    branch.bench.storage.write("snapshot/snapshot-7", case.bench.storage.read("snapshot/snapshot-6"))
+    branch.bench.storage.write(
+        "snapshot/snapshot-7", case.bench.storage.read("snapshot/snapshot-6")
+    )
     with pytest.raises(CorruptMetadata, match="delete_branch"):
         remove_orphan_files(case.bench.table, dt.timedelta(hours=1), runtime=case.bench.runtime)
     assert delete_branch(case.bench.table, "x").found
@@ -225,14 +270,18 @@ def test_files_of_a_deleted_branch_are_orphans() -> None:
     case, _ = made()
     delete_branch(case.bench.table, "x")
     case.bench.clock.sleep(7200)
-    report = remove_orphan_files(case.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime)
+    report = remove_orphan_files(
+        case.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+    )
     assert report.files["data"] == 2
     audit(case)
 
 
 def test_orphans_of_main_and_of_all_branches_are_found_from_each_branch() -> None:
     strays = [
-        f"{folder}{path}" for folder in ("", "branch/branch-x/") for path in ("snapshot/.s", "_paimon_stream/.n.tmp")
+        f"{folder}{path}"
+        for folder in ("", "branch/branch-x/")
+        for path in ("snapshot/.s", "_paimon_stream/.n.tmp")
     ]
     for name in (None, "x", "y"):
         case, _ = made()
@@ -241,7 +290,9 @@ def test_orphans_of_main_and_of_all_branches_are_found_from_each_branch() -> Non
             case.bench.storage.write(path, b"x")
         case.bench.clock.sleep(7200)
         opened = case if name is None else on(case, name)
-        remove_orphan_files(opened.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime)
+        remove_orphan_files(
+            opened.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+        )
         assert not [path for path in strays if case.bench.storage.exists(path)]
         audit(case)
 
@@ -265,7 +316,9 @@ def test_no_side_deletes_files_of_the_other() -> None:
             audit(case)
         assert (case.bench.live_names(), branch.bench.live_names()) == (live, theirs)
         case.bench.clock.sleep(7200)
-        remove_orphan_files(branch.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime)
+        remove_orphan_files(
+            branch.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+        )
         audit(case)
         assert (case.bench.live_names(), branch.bench.live_names()) == (live, theirs)
 
@@ -316,7 +369,9 @@ def test_a_branch_made_at_any_operation_of_what_deletes_is_whole_or_refused() ->
 
             def create(case: Case = case, outcomes: set[bool] = outcomes) -> None:
                 bench = case.bench
-                failed = tried(lambda: create_branch(bench.table, "x", "kept", runtime=bench.runtime))
+                failed = tried(
+                    lambda: create_branch(bench.table, "x", "kept", runtime=bench.runtime)
+                )
                 outcomes.add(failed is None)
 
             storage = Meanwhile(case.bench.storage, at, create)
@@ -336,8 +391,12 @@ def test_what_deletes_at_any_operation_of_a_creation_leaves_a_whole_branch_or_no
         case = Case.make()
         case.expire()
         bench = case.bench
-        storage = Meanwhile(bench.storage, at, lambda b=bench: delete_tag(b.table, "kept", runtime=b.runtime))  # type: ignore[arg-type,misc]
-        failed = tried(lambda b=bench, s=storage: create_branch(b.on(s), "x", "kept", runtime=b.runtime))  # type: ignore[arg-type,misc]
+        storage = Meanwhile(
+            bench.storage, at, lambda b=bench: delete_tag(b.table, "kept", runtime=b.runtime)
+        )  # type: ignore[arg-type,misc]
+        failed = tried(
+            lambda b=bench, s=storage: create_branch(b.on(s), "x", "kept", runtime=b.runtime)
+        )  # type: ignore[arg-type,misc]
         assert failed is None or isinstance(failed, NotFound)
         outcomes.add(failed is None)
         met = storage.happened
@@ -372,7 +431,9 @@ def test_main_becomes_what_the_branch_is() -> None:
 
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_fast_forward_that_failed_anywhere_is_completed_by_the_next(fault: dict[str, object], shared: bool) -> None:
+def test_a_fast_forward_that_failed_anywhere_is_completed_by_the_next(
+    fault: dict[str, object], shared: bool
+) -> None:
     def make() -> Case:
         case, branch = made("kept" if shared else None)
         if shared:
@@ -389,7 +450,10 @@ def test_a_fast_forward_that_failed_anywhere_is_completed_by_the_next(fault: dic
         assert tuple(case.bench.live_names()) in states
         forward(case)
         assert case.bench.live_names() == theirs
-        assert SnapshotStore(case.bench.storage).latest_id() == SnapshotStore(on(case, "x").bench.storage).latest_id()
+        assert (
+            SnapshotStore(case.bench.storage).latest_id()
+            == SnapshotStore(on(case, "x").bench.storage).latest_id()
+        )
         assert read_pins(case.bench.storage) == []
         audit(case)
         delete_branch(case.bench.table, "x")
@@ -411,7 +475,9 @@ def test_an_expiry_of_the_branch_and_a_fast_forward_may_meet_anywhere() -> None:
             branch.compact(["f200", "f201"], "big-200")
             theirs = branch.bench.live_names()
             if first == "expiry":
-                storage = Meanwhile(case.bench.storage, at, lambda c=case: tried(lambda: forward(c)))  # type: ignore[arg-type,misc]
+                storage = Meanwhile(
+                    case.bench.storage, at, lambda c=case: tried(lambda: forward(c))
+                )  # type: ignore[arg-type,misc]
                 slow = on(case, "x", storage)  # type: ignore[arg-type]
                 tried(lambda s=slow: expire(s))  # type: ignore[misc]
             else:

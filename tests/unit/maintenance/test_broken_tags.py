@@ -25,8 +25,12 @@ BROKEN = {"empty": b"", "of another version": b'{"version": 9}', "cut": b'{"vers
 WORKS: dict[str, Callable[[Case], object]] = {
     "expiry": lambda case: case.expire(),
     "rollback": lambda case: rollback_to(case.bench.table, 5, runtime=case.bench.runtime),
-    "deletion of another tag": lambda case: delete_tag(case.bench.table, "kept", runtime=case.bench.runtime),
-    "orphan removal": lambda case: remove_orphan_files(case.bench.table, dry_run=False, runtime=case.bench.runtime),
+    "deletion of another tag": lambda case: delete_tag(
+        case.bench.table, "kept", runtime=case.bench.runtime
+    ),
+    "orphan removal": lambda case: remove_orphan_files(
+        case.bench.table, dry_run=False, runtime=case.bench.runtime
+    ),
 }
 
 
@@ -45,12 +49,19 @@ def test_a_broken_tag_is_named_before_anything_is_changed_and_can_then_be_delete
 ) -> None:
     case = with_broken_tag(content)
     before = case.files()
-    with pytest.raises(FormatError, match=r"tag/tag-bad .*delete the tag 'bad' with delete_tag\(\)"):
+    with pytest.raises(
+        FormatError, match=r"tag/tag-bad .*delete the tag 'bad' with delete_tag\(\)"
+    ):
         work(case)
     assert case.files() == before
     with caplog.at_level(logging.WARNING):
         report = delete_tag(case.bench.table, "bad", runtime=case.bench.runtime)
-    assert (report.found, report.unreadable, report.files, report.snapshot) == (True, True, {}, None)
+    assert (report.found, report.unreadable, report.files, report.snapshot) == (
+        True,
+        True,
+        {},
+        None,
+    )
     assert "only the file of tag 'bad' was deleted" in caplog.text
     assert case.files() == before - {"tag/tag-bad"}
     work(case)
@@ -81,7 +92,9 @@ def test_the_files_of_a_deleted_broken_tag_go_with_the_orphans() -> None:
     assert case.files() == before - {"tag/tag-kept"}
     bench.clock.advance(2 * 86_400_000)
     report = remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
-    assert report.files == {"manifest": 4}  # the data file is named by a manifest of a later snapshot
+    assert report.files == {
+        "manifest": 4
+    }  # the data file is named by a manifest of a later snapshot
     case.audit(bench.live_names())
 
 
@@ -118,7 +131,9 @@ def test_a_broken_pin_refuses_all_that_deletes_until_a_rollback_takes_over(conte
         with pytest.raises(CommitContended, match=rf"{pin.path} cannot be read.* with take_over"):
             work(case)
         assert case.files() == before
-        (found,) = [one for one in verify(bench.table, sample=0).findings if one.path == pin.path][:1]
+        (found,) = [one for one in verify(bench.table, sample=0).findings if one.path == pin.path][
+            :1
+        ]
         assert "take_over" in found.cure
         rollback_to(bench.table, 6, take_over=True, runtime=bench.runtime)
         assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [1, 2, 3, 4, 5, 6])
@@ -161,7 +176,9 @@ def with_lost_file(path: str) -> Case:
 
 
 @pytest.mark.parametrize("path", ["list", "data"])
-def test_a_rollback_to_a_tag_that_has_lost_files_is_refused_before_anything_is_changed(path: str) -> None:
+def test_a_rollback_to_a_tag_that_has_lost_files_is_refused_before_anything_is_changed(
+    path: str,
+) -> None:
     case = with_lost_file(path)
     before = case.files()
     for target in ("kept", 4):
@@ -184,7 +201,9 @@ def test_what_a_tag_that_has_lost_files_stops_names_the_tag_and_its_deletion_hel
 
 @pytest.mark.parametrize("lost", ["base list", "delta list", "manifest"])
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_snapshot_that_cannot_be_read_is_no_target_although_it_stands(lost: str, dry_run: bool) -> None:
+def test_a_snapshot_that_cannot_be_read_is_no_target_although_it_stands(
+    lost: str, dry_run: bool
+) -> None:
     case = Case.make()
     bench = case.bench
     snapshot = bench.snapshots.get(5)
@@ -208,7 +227,9 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_
     for number in (1, 2):
         bench.storage.delete(f"snapshot/snapshot-{number}")
     bench.storage.write("snapshot/snapshot-2", content)
-    with pytest.raises(NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"):
+    with pytest.raises(
+        NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"
+    ):
         rollback_to(bench.table, 2, runtime=bench.runtime)
     storage = FaultyStorage(bench.storage)
     with pytest.raises(NotFound):
@@ -219,6 +240,8 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_
     for gone in ((), (3,)):
         for number in gone:
             bench.storage.delete(f"snapshot/snapshot-{number}")
-        with pytest.raises(NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"):
+        with pytest.raises(
+            NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"
+        ):
             create_tag(bench.table, "t", 2, runtime=bench.runtime)
     assert read_tags(bench.storage) == {}

@@ -34,7 +34,10 @@ def grown(folder: Path) -> Disk:
 
 def newest(disk: Disk, kind: str) -> str:
     snapshot = disk.bench.latest()
-    names = {"list": snapshot.base_manifest_list, "manifest": disk.bench.metas_of(snapshot)[0].file_name}
+    names = {
+        "list": snapshot.base_manifest_list,
+        "manifest": disk.bench.metas_of(snapshot)[0].file_name,
+    }
     return f"manifest/{names[kind]}"
 
 
@@ -52,15 +55,21 @@ TARGETS: dict[str, Callable[[Disk], str]] = {
 }
 CRAFTED: dict[str, Callable[[Path], object]] = {
     "nested deeply": lambda path: path.write_bytes(b"[" * 100_000),
-    "infinite": lambda path: path.write_bytes(b'{"id": Infinity, "version": 3, "nextSnapshot": Infinity}'),
+    "infinite": lambda path: path.write_bytes(
+        b'{"id": Infinity, "version": 3, "nextSnapshot": Infinity}'
+    ),
     "sparse": lambda path: os.truncate(path, 100 << 30) if path.exists() else _sparse(path),
     "a pipe": lambda path: (path.unlink(missing_ok=True), os.mkfifo(path)),
 }
 COMMANDS: dict[str, Callable[[Disk], object]] = {
     "verify": lambda disk: verify(disk.bench.table, runtime=disk.bench.runtime),
     "repair hints": lambda disk: repair_hints(disk.bench.table, runtime=disk.bench.runtime),
-    "expire": lambda disk: expire_snapshots(disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime),
-    "orphans": lambda disk: remove_orphan_files(disk.bench.table, dry_run=False, runtime=disk.bench.runtime),
+    "expire": lambda disk: expire_snapshots(
+        disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime
+    ),
+    "orphans": lambda disk: remove_orphan_files(
+        disk.bench.table, dry_run=False, runtime=disk.bench.runtime
+    ),
     "delete a tag": lambda disk: delete_tag(disk.bench.table, "kept", runtime=disk.bench.runtime),
     "rollback": lambda disk: rollback_to(disk.bench.table, 3, runtime=disk.bench.runtime),
 }
@@ -81,7 +90,9 @@ def _sparse(path: Path) -> None:
         ("note of an expiry", "infinite"),
     ],
 )
-def test_commands_refuse_or_go_on_and_lose_no_live_file(tmp_path: Path, target: str, crafted: str) -> None:
+def test_commands_refuse_or_go_on_and_lose_no_live_file(
+    tmp_path: Path, target: str, crafted: str
+) -> None:
     disk = grown(tmp_path)
     path = TARGETS[target](disk)
     CRAFTED[crafted](disk.root / path)
@@ -104,5 +115,7 @@ def test_a_list_that_names_a_manifest_twice_is_corrupt(tmp_path: Path) -> None:
     path = disk.root / newest(disk, "list")
     metas = decode_manifest_list(path.read_bytes(), str(path))
     path.write_bytes(encode_manifest_list([*metas, metas[0]], compression="zstd", level=1))
-    with pytest.raises(PaimonStreamError, match=f"{path.name} cannot be read: it names a manifest twice"):
+    with pytest.raises(
+        PaimonStreamError, match=f"{path.name} cannot be read: it names a manifest twice"
+    ):
         remove_orphan_files(disk.bench.table, dry_run=False)

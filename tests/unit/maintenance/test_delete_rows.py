@@ -39,7 +39,10 @@ def rows(ids: Iterable[int]) -> pa.Table:
 def made(options: dict[str, str] = VECTORS, files: int = 3, **more: Any) -> PaimonTable:
     """A table with the ids from 0, ten in each commit."""
     table = PaimonTable.create(
-        f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT"), ("p", "STRING")], options=options, **more
+        f"memory://deletes-{next(_NUMBER)}/db.db/t",
+        [("id", "INT"), ("p", "STRING")],
+        options=options,
+        **more,
     )
     for number in range(files):
         table.append(rows(range(10 * number, 10 * number + 10)))
@@ -70,7 +73,9 @@ def once(act: Callable[[], object], first: int = 1) -> Callable[[str, int, int |
 
 @pytest.mark.parametrize("options", [VECTORS, BUCKETS])
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_rows_go_and_earlier_snapshots_keep_them(options: dict[str, str], partitioned: bool) -> None:
+def test_rows_go_and_earlier_snapshots_keep_them(
+    options: dict[str, str], partitioned: bool
+) -> None:
     table = made(options, partition_keys=["p"] if partitioned else [])
     before = table.latest_snapshot()
     expected = table.delete(pc.field("id") >= 12, dry_run=True)
@@ -88,7 +93,11 @@ def test_rows_go_and_earlier_snapshots_keep_them(options: dict[str, str], partit
     table.compact(full=True)
     assert ids(table) == [1, 3, 4, 5, 7, 9, 11]
     latest = table.latest_snapshot()
-    assert not [one for entry in VectorIndex.of(table._table, latest).entries for one in entry.file.deletions or ()]
+    assert not [
+        one
+        for entry in VectorIndex.of(table._table, latest).entries
+        for one in entry.file.deletions or ()
+    ]
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert ids(table) == [1, 3, 4, 5, 7, 9, 11]
 
@@ -111,7 +120,9 @@ def test_only_partitions_that_may_have_such_rows_are_read() -> None:
         (pc.scalar(1) / pc.field("id") == 1, InvalidData, "Nothing was deleted"),
     ],
 )
-def test_a_condition_that_makes_no_sense_is_refused(where: Any, error: type[Exception], text: str) -> None:
+def test_a_condition_that_makes_no_sense_is_refused(
+    where: Any, error: type[Exception], text: str
+) -> None:
     table = made()
     with pytest.raises(error, match=text):
         table.delete(where)
@@ -121,7 +132,9 @@ def test_a_condition_that_makes_no_sense_is_refused(where: Any, error: type[Exce
 def test_tables_without_vectors_and_with_keys_are_refused_with_what_to_do() -> None:
     with pytest.raises(UnsupportedFeature, match=r"Overwrite the partitions"):
         made({}).delete(pc.field("id") == 1)
-    keyed = PaimonTable.create(f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"])
+    keyed = PaimonTable.create(
+        f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
+    )
     with pytest.raises(UnsupportedFeature, match=r"says -D"):
         keyed.delete(pc.field("id") == 1)
     empty = made(files=0)
@@ -156,7 +169,9 @@ def test_a_compaction_stands_if_only_the_index_file_of_its_vectors_was_rewritten
     """A delete in other data files of the same index file copies the vectors to a new index file."""
     table = made({**VECTORS, "target-file-size": "1 mb"})
     table.delete(pc.field("id").isin([4, 14, 24]))
-    big = pa.table({"id": pa.array(range(1000, 401_000), pa.int32()), "p": pa.array(["x"] * 400_000)})
+    big = pa.table(
+        {"id": pa.array(range(1000, 401_000), pa.int32()), "p": pa.array(["x"] * 400_000)}
+    )
     table.append(big)
     table.delete(pc.field("id") == 1001)
     report = table.compact(full=True, progress=once(lambda: table.delete(pc.field("id") == 2000)))
@@ -202,7 +217,9 @@ def test_a_delete_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
             failed = why
         fired = storage.fired
         left = present(table)
-        assert left == list(range(12, 20)) or (failed is not None and left == [one for one in range(20) if one != 3])
+        assert left == list(range(12, 20)) or (
+            failed is not None and left == [one for one in range(20) if one != 3]
+        )
         table.delete(pc.field("id") < 12)
         assert present(table) == list(range(12, 20))
     assert at > 10
@@ -227,7 +244,9 @@ def test_a_delete_beside_others_at_each_operation_loses_nothing() -> None:
             at = following(at)
             table = made()
             table.delete(pc.field("id") == 13)
-            storage = Meanwhile(table._table.storage, at, lambda table=table, what=what: what(table))
+            storage = Meanwhile(
+                table._table.storage, at, lambda table=table, what=what: what(table)
+            )
             delete_rows(with_storage(table, storage), pc.field("id") < 12)  # type: ignore[arg-type]
             met = storage.happened
             wanted = ({*range(12, 30)} - {13}) | (more if met else set())
@@ -245,7 +264,11 @@ def test_a_damaged_vector_is_an_error_of_the_delete_the_compaction_and_verify() 
     data = bytearray(table._table.storage.read(path))
     data[-6] ^= 1
     table._table.storage.write(path, bytes(data))
-    for act in (lambda: table.delete(pc.field("id") == 4), lambda: table.compact(full=True), table.to_arrow):
+    for act in (
+        lambda: table.delete(pc.field("id") == 4),
+        lambda: table.compact(full=True),
+        table.to_arrow,
+    ):
         with pytest.raises(CorruptMetadata, match="would come back"):
             act()
     assert [one.code for one in table.verify().findings] == ["deletion-vector-broken"]

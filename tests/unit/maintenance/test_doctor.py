@@ -63,7 +63,9 @@ class Query:
 
     @property
     def commit_user(self) -> str:
-        return self.user or f"paimon-stream_{self.query_id}" + (f"_{self.name}" if self.name else "")
+        return self.user or f"paimon-stream_{self.query_id}" + (
+            f"_{self.name}" if self.name else ""
+        )
 
     # -- as Spark does it -------------------------------------------------------------------------
 
@@ -134,7 +136,9 @@ class Query:
     # -- what happens to the table ----------------------------------------------------------------
 
     def foreign(self, identifier: int = 7) -> None:
-        request = self.bench.request(identifier, [self.bench.message(f"java-{identifier}")], user="java")
+        request = self.bench.request(
+            identifier, [self.bench.message(f"java-{identifier}")], user="java"
+        )
         self.bench.committer().commit(request)
 
     def expire_ours(self) -> None:
@@ -450,7 +454,9 @@ def test_a_refusal_says_which_option_decides_and_what_to_do(query: Query) -> Non
     diagnosis = query.ask()
     assert diagnosis.option == "paimon-stream.on-checkpoint-reset"
     assert "checkpoint" in (diagnosis.cure or "")
-    assert "holds batch 2" in diagnosis.explanation or "other source offsets" in diagnosis.explanation
+    assert (
+        "holds batch 2" in diagnosis.explanation or "other source offsets" in diagnosis.explanation
+    )
 
 
 def test_what_an_option_lets_pass_is_noted_and_is_not_called_safe(query: Query) -> None:
@@ -460,7 +466,9 @@ def test_what_an_option_lets_pass_is_noted_and_is_not_called_safe(query: Query) 
     assert diagnosis.notes[0].startswith("CheckpointReset is passed over")
 
 
-def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_own(query: Query) -> None:
+def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_own(
+    query: Query,
+) -> None:
     query.run(1)
     other = replace(query, root=query.root / "other", query_id="q2")
     other.run(2)
@@ -471,7 +479,9 @@ def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_ow
     assert only == second
 
 
-def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will(query: Query) -> None:
+def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will(
+    query: Query,
+) -> None:
     query.run(2)
     shutil.rmtree(query.checkpoint)
     (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
@@ -480,14 +490,18 @@ def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will
     assert (diagnosis.last_batch, diagnosis.last_snapshot, diagnosis.last_query_id) == (1, 2, "q1")
 
 
-def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe(query: Query) -> None:
+def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe(
+    query: Query,
+) -> None:
     query.run(1)
     shutil.rmtree(query.checkpoint)
     query.checkpoint.write_text("a file")
     (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
     assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("unknown", False, None)
     assert (diagnosis.last_batch, diagnosis.last_snapshot) == (0, 1)
-    (diagnosis,) = examine(query.bench.storage, checkpoint="hdfs://name/ck", runtime=query.bench.runtime)
+    (diagnosis,) = examine(
+        query.bench.storage, checkpoint="hdfs://name/ck", runtime=query.bench.runtime
+    )
     assert (diagnosis.verdict, diagnosis.checkpoint) == ("unknown", "hdfs://name/ck")
 
 
@@ -499,11 +513,15 @@ def shifted(query: Query, **changes: object) -> None:
 
 
 def diagnosis_of(query: Query, checkpoint: Path | str) -> Diagnosis:
-    (diagnosis,) = examine(query.bench.storage, checkpoint=str(checkpoint), runtime=query.bench.runtime)
+    (diagnosis,) = examine(
+        query.bench.storage, checkpoint=str(checkpoint), runtime=query.bench.runtime
+    )
     return diagnosis
 
 
-def test_a_folder_that_is_not_there_is_no_checkpoint_and_the_known_one_is_named(query: Query) -> None:
+def test_a_folder_that_is_not_there_is_no_checkpoint_and_the_known_one_is_named(
+    query: Query,
+) -> None:
     query.run(2)
     diagnosis = diagnosis_of(query, query.root / "typo")
     assert not diagnosis.safe
@@ -518,7 +536,10 @@ def test_an_empty_folder_and_one_of_something_else_are_no_checkpoints(query: Que
     (query.root / "other").mkdir()
     (query.root / "other" / "notes.txt").write_text("x")
     assert "is empty" in diagnosis_of(query, query.root / "empty").explanation
-    assert "no checkpoint: it has no file metadata" in diagnosis_of(query, query.root / "other").explanation
+    assert (
+        "no checkpoint: it has no file metadata"
+        in diagnosis_of(query, query.root / "other").explanation
+    )
     assert not diagnosis_of(query, query.root / "empty").safe
     assert not diagnosis_of(query, query.root / "other").safe
 
@@ -539,7 +560,9 @@ def test_a_file_that_a_power_cut_left_empty_is_named(query: Query, damaged: str)
     assert f"{query.checkpoint}/{damaged} is missing, empty or damaged" in diagnosis.explanation
 
 
-@pytest.mark.parametrize(("empty", "named"), [("3", True), ("2.compact", True), ("1", False), (None, False)])
+@pytest.mark.parametrize(
+    ("empty", "named"), [("3", True), ("2.compact", True), ("1", False), (None, False)]
+)
 def test_an_empty_record_of_what_a_source_gave_is_named_if_spark_reads_it(
     query: Query, empty: str | None, named: bool
 ) -> None:
@@ -560,27 +583,37 @@ def test_the_cure_of_a_damaged_commit_file_lets_the_sink_skip_the_batch(query: Q
     query.run(3)
     (query.checkpoint / "commits" / "2").write_bytes(b"")
     cure = query.ask().cure
-    assert cure is not None and "Remove only this file, commits/2, and its checksum, commits/.2.crc" in cure
+    assert (
+        cure is not None
+        and "Remove only this file, commits/2, and its checksum, commits/.2.crc" in cure
+    )
     (query.checkpoint / "commits" / "2").unlink()
     assert (query.ask().verdict, query.ask().safe) == ("already committed", True)
     assert query.judged() == "already committed"
 
 
-def test_damaged_offsets_are_removed_only_if_the_table_does_not_hold_the_batch(query: Query) -> None:
+def test_damaged_offsets_are_removed_only_if_the_table_does_not_hold_the_batch(
+    query: Query,
+) -> None:
     query.run(2)
     query.next_batch()
     (query.checkpoint / "offsets" / "2").write_bytes(b"")
     cure = query.ask().cure
-    assert cure is not None and "remove offsets/2 and commits/2, and their checksums, .2.crc" in cure
+    assert (
+        cure is not None and "remove offsets/2 and commits/2, and their checksums, .2.crc" in cure
+    )
     (query.checkpoint / "offsets" / "2").unlink()
     assert (query.ask().verdict, query.ask().safe) == ("fresh", True)
     assert query.judged() == "fresh"
 
 
 @pytest.mark.parametrize(
-    ("batch", "content"), [(1, None), (1, b""), (1, b"v1\n"), (2, b""), (2, b"v1\n"), (2, b"v1\n{}\n")]
+    ("batch", "content"),
+    [(1, None), (1, b""), (1, b"v1\n"), (2, b""), (2, b"v1\n"), (2, b"v1\n{}\n")],
 )
-def test_offsets_without_which_spark_cannot_start_are_named(query: Query, batch: int, content: bytes | None) -> None:
+def test_offsets_without_which_spark_cannot_start_are_named(
+    query: Query, batch: int, content: bytes | None
+) -> None:
     query.run(3)
     offsets = query.checkpoint / "offsets" / str(batch)
     offsets.unlink()
@@ -601,7 +634,9 @@ def test_a_checkpoint_in_which_spark_recorded_only_some_batches_is_not_safe(quer
     diagnosis = query.ask()
     assert not diagnosis.safe
     assert f"{query.checkpoint}/offsets/2 is missing" in diagnosis.explanation
-    (query.checkpoint / "offsets" / "2").write_bytes((query.checkpoint / "offsets" / "1").read_bytes())
+    (query.checkpoint / "offsets" / "2").write_bytes(
+        (query.checkpoint / "offsets" / "1").read_bytes()
+    )
     assert (query.ask().verdict, query.ask().safe) == ("CheckpointRewound", False)
     assert query.judged() == "CheckpointRewound"
 
@@ -626,20 +661,27 @@ def test_the_checkpoint_of_a_stream_into_another_table_is_reported_and_never_let
     diagnosis = diagnosis_of(query, other.checkpoint)
     assert not diagnosis.safe
     assert diagnosis.verdict == ("HistoryUnknown" if expired else "fresh")
-    assert "query q9, which has done its batches up to 2 and has left no trace" in diagnosis.explanation
+    assert (
+        "query q9, which has done its batches up to 2 and has left no trace"
+        in diagnosis.explanation
+    )
     assert [one.checkpoint for one in diagnosis.known] == [str(query.checkpoint)]
     assert diagnosis.option is None
     assert "Do not let it continue" in (diagnosis.cure or "")
 
 
-def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(query: Query) -> None:
+def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(
+    query: Query,
+) -> None:
     query.user = "etl"
     query.run(2)
     other = Query(query.root / "other", query_id="q9", bench=query.bench, user="etl")
     other.begin()
     diagnosis = other.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("CheckpointReset", False)
-    assert (diagnosis.cure or "").startswith(f"The table knows the checkpoint of this stream as {query.checkpoint}")
+    assert (diagnosis.cure or "").startswith(
+        f"The table knows the checkpoint of this stream as {query.checkpoint}"
+    )
 
 
 def test_after_a_wiped_checkpoint_the_last_batch_of_the_stream_is_named(query: Query) -> None:
@@ -648,11 +690,17 @@ def test_after_a_wiped_checkpoint_the_last_batch_of_the_stream_is_named(query: Q
     assert (diagnosis.last_batch, diagnosis.last_snapshot, diagnosis.last_query_id) == (1, 2, "q1")
     query.begin()
     diagnosis = query.ask()
-    assert (diagnosis.verdict, diagnosis.query_id, diagnosis.last_query_id) == ("CheckpointReset", "q2", "q1")
+    assert (diagnosis.verdict, diagnosis.query_id, diagnosis.last_query_id) == (
+        "CheckpointReset",
+        "q2",
+        "q1",
+    )
     assert (diagnosis.last_batch, diagnosis.last_snapshot) == (1, 2)
 
 
-def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(query: Query) -> None:
+def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(
+    query: Query,
+) -> None:
     wiped_checkpoint(query)
     query.options["paimon-stream.on-checkpoint-reset"] = "continue"
     query.run(1)
@@ -699,7 +747,9 @@ def test_another_number_of_buckets_is_noted(query: Query) -> None:
     assert "bucket was -1 and is now 4" in diagnosis.notes[0]
 
 
-def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(query: Query) -> None:
+def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(
+    query: Query,
+) -> None:
     expired(query)
     shifted(query, timeMillis=4_000_000_000_000)
     diagnosis = diagnosis_of(query, query.checkpoint)
@@ -719,17 +769,23 @@ def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
     second = replace(query, name="second", runs=10, options=let_in)
     second.forget("commits")
     second.run(1)
-    diagnosis = examine(query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime)
+    diagnosis = examine(
+        query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime
+    )
     assert [one.user for one in diagnosis] == ["paimon-stream_q1", "paimon-stream_q1_second"]
     assert {one.verdict for one in diagnosis} == {"fresh"}
 
 
-def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_the_names(query: Query) -> None:
+def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_the_names(
+    query: Query,
+) -> None:
     last_batch_not_noted(query)
 
     def verdicts(*names: str) -> list[str]:
         ck = str(query.checkpoint)
-        diagnosis = examine(query.bench.storage, checkpoint=ck, names=names, runtime=query.bench.runtime)
+        diagnosis = examine(
+            query.bench.storage, checkpoint=ck, names=names, runtime=query.bench.runtime
+        )
         return [one.verdict for one in diagnosis]
 
     assert verdicts("", "second") == ["already committed", "fresh"]

@@ -81,7 +81,10 @@ def test_old_partitions_go_in_an_overwrite_of_a_user_of_its_own() -> None:
     assert replace(report, snapshots=(), dry_run=True) == expected
     assert (report.snapshots, report.files, report.rows) == ((5,), 2, 20)
     latest = bench.latest()
-    assert (latest.commit_kind, latest.commit_identifier) == (CommitKind.OVERWRITE, BATCH_IDENTIFIER)
+    assert (latest.commit_kind, latest.commit_identifier) == (
+        CommitKind.OVERWRITE,
+        BATCH_IDENTIFIER,
+    )
     assert latest.commit_user not in ("me", "")
     bench.audit([f"f-{NOW}", "f-2023-11-08"], orphans=True)
     assert expire(bench).snapshots == ()
@@ -127,7 +130,10 @@ def test_a_report_has_values_for_json() -> None:
     place, columns = f"memory://expire-{next(NUMBERS)}/db.db/t", [("id", "INT"), ("d", "DATE")]
     table = PaimonTable.create(place, columns, partition_keys=["d"], options=WEEK)
     table.append(pa.table({"id": pa.array([1], pa.int32()), "d": [dt.date(2000, 1, 1)]}))
-    by_update = {"partition.expiration-strategy": "update-time", "partition.expiration-time": "0 ms"}
+    by_update = {
+        "partition.expiration-strategy": "update-time",
+        "partition.expiration-time": "0 ms",
+    }
     report = table.expire_partitions(by_update, dry_run=True)
     assert json.loads(json.dumps(report.to_json()))["partitions"] == [{"d": "2000-01-01"}]
 
@@ -146,35 +152,61 @@ def test_partitions_of_postponed_tables_expire_with_the_rows_that_wait() -> None
 
 def test_a_day_number_is_no_time(caplog: pytest.LogCaptureFixture) -> None:
     table = PaimonTable.create(
-        f"memory://expire-{next(NUMBERS)}/db.db/t", [("id", "INT"), ("d", "DATE")], partition_keys=["d"], options=WEEK
+        f"memory://expire-{next(NUMBERS)}/db.db/t",
+        [("id", "INT"), ("d", "DATE")],
+        partition_keys=["d"],
+        options=WEEK,
     )
     table.append(pa.table({"id": pa.array([1], pa.int32()), "d": [dt.date(2000, 1, 1)]}))
     for legacy in ("true", "false"):
         assert table.expire_partitions().partitions == (), legacy
     assert "'10957' is no time" in caplog.text and "A DATE names none" in caplog.text
-    by_update = {"partition.expiration-strategy": "update-time", "partition.expiration-time": "0 ms"}
+    by_update = {
+        "partition.expiration-strategy": "update-time",
+        "partition.expiration-time": "0 ms",
+    }
     assert table.expire_partitions(by_update).partitions == ({"d": dt.date(2000, 1, 1)},)
 
 
 def rows(*of: tuple[int, str | None, int | None]) -> pa.Table:
     kinds = pa.schema([("id", pa.int32()), ("dt", pa.string()), ("hour", pa.int32())])
-    return pa.Table.from_pylist([dict(zip(kinds.names, one, strict=True)) for one in of], schema=kinds)
+    return pa.Table.from_pylist(
+        [dict(zip(kinds.names, one, strict=True)) for one in of], schema=kinds
+    )
 
 
 def made(options: dict[str, str], **more: Any) -> PaimonTable:
     columns = [("id", "INT"), ("dt", "STRING"), ("hour", "INT")]
     location = f"memory://expire-{next(NUMBERS)}/db.db/t"
-    return PaimonTable.create(location, columns, partition_keys=["dt", "hour"], options=options, **more)
+    return PaimonTable.create(
+        location, columns, partition_keys=["dt", "hour"], options=options, **more
+    )
 
 
 def test_the_time_may_be_made_of_several_columns_and_null_in_any_keeps_the_partition() -> None:
-    table = made({**WEEK, "partition.timestamp-pattern": "$dt $hour", "partition.timestamp-formatter": "yyyyMMdd H"})
-    table.append(rows((1, "20000101", 7), (2, "20000101", None), (3, None, 7), (4, "20000101", 25), (5, "99990101", 1)))
+    table = made(
+        {
+            **WEEK,
+            "partition.timestamp-pattern": "$dt $hour",
+            "partition.timestamp-formatter": "yyyyMMdd H",
+        }
+    )
+    table.append(
+        rows(
+            (1, "20000101", 7),
+            (2, "20000101", None),
+            (3, None, 7),
+            (4, "20000101", 25),
+            (5, "99990101", 1),
+        )
+    )
     report = table.expire_partitions()
     assert report.partitions == ({"dt": "20000101", "hour": 7},)
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 4, 5]
     unused = {"partition.timestamp-pattern": "$dt", "partition.timestamp-formatter": "yyyyMMdd"}
-    assert table.expire_partitions(unused).partitions == ({"dt": "20000101", "hour": 25},)  # as in Java, not hour NULL
+    assert table.expire_partitions(unused).partitions == (
+        {"dt": "20000101", "hour": 25},
+    )  # as in Java, not hour NULL
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 5]
     first_only = {"partition.timestamp-formatter": "yyyyMMdd"}
     without = made({**WEEK, **first_only})
@@ -224,12 +256,17 @@ def test_index_files_go_with_their_partitions() -> None:
 def test_the_index_of_a_partition_that_stays_stays() -> None:
     table = made({"bucket": "-1"}, primary_keys=["id", "dt", "hour"])._table
     PaimonTable.load(table.location).append(rows((1, "a", 1), (2, "b", 1)))
-    manifests, latest = ManifestStore(table.storage), PaimonTable.load(table.location).latest_snapshot()
+    manifests, latest = (
+        ManifestStore(table.storage),
+        PaimonTable.load(table.location).latest_snapshot(),
+    )
     assert latest is not None
     base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     made_at = {one.file.creation_time or 0 for meta in base.metas for one in manifests.read(meta)}
     for since, gone in ((min(made_at), 0), (max(made_at) + 1, 2)):
-        source = OverwriteSource(table, manifests, PartitionFilter(table.partition_types), Changes(), since)
+        source = OverwriteSource(
+            table, manifests, PartitionFilter(table.partition_types), Changes(), since
+        )
         changes = source.at(base)
         assert (len(changes.entries), len(changes.index), len(source.gone)) == (gone, gone, gone)
 
@@ -261,7 +298,9 @@ def test_a_table_without_partitions_or_time_is_refused_and_stays_as_it_is() -> N
         ({"partition.timestamp-formatter": "yyyy-MMM"}, "'MMM' is not read here"),
     ],
 )
-def test_options_of_a_call_that_make_no_sense_are_refused(options: dict[str, str], text: str) -> None:
+def test_options_of_a_call_that_make_no_sense_are_refused(
+    options: dict[str, str], text: str
+) -> None:
     table = made(WEEK)
     table.append(rows((1, "2000-01-01", 1)))
     with pytest.raises(InvalidOption, match=text) as caught:
@@ -283,7 +322,9 @@ def test_no_partition_expires_while_a_rollback_is_under_way() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_an_expiry_that_failed_anywhere_is_done_or_not_and_can_be_repeated(fault: dict[str, Any]) -> None:
+def test_an_expiry_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
+    fault: dict[str, Any],
+) -> None:
     several = ("2000-01-01", "2000-01-02", "2000-01-03")
     states = [{f"f-{day}" for day in several[gone:]} | {f"f-{NOW}"} for gone in (0, 2, 3)]
     at, fired = 0, True
@@ -326,7 +367,9 @@ def test_rows_that_come_to_an_old_partition_meanwhile_go_with_it_or_at_the_next_
     assert seen == {(2,), (1, "late"), (1,)}
 
 
-def test_a_partition_to_which_others_write_meanwhile_stays_if_its_age_is_that_of_its_files() -> None:
+def test_a_partition_to_which_others_write_meanwhile_stays_if_its_age_is_that_of_its_files() -> (
+    None
+):
     at, met, reports = 0, True, []
     while met:
         at = following(at)
@@ -337,7 +380,9 @@ def test_a_partition_to_which_others_write_meanwhile_stays_if_its_age_is_that_of
             message = bench.message("late", dt="a")
             (one,) = message.new_files
             fresh = replace(one, creation_time=bench.clock.local_millis())
-            bench.committer().commit(bench.request(7, [replace(message, new_files=(fresh,))], user="you"))
+            bench.committer().commit(
+                bench.request(7, [replace(message, new_files=(fresh,))], user="you")
+            )
 
         storage = Meanwhile(bench.storage, at, append)
         report = expire(bench, storage)  # type: ignore[arg-type]
@@ -354,7 +399,9 @@ def test_two_expiries_at_once_drop_each_partition_once() -> None:
         at = following(at)
         bench = bench_of("2000-01-01", "2000-01-02", NOW)
         other: list[PartitionExpiryReport] = []
-        storage = Meanwhile(bench.storage, at, lambda bench=bench, other=other: other.append(expire(bench)))
+        storage = Meanwhile(
+            bench.storage, at, lambda bench=bench, other=other: other.append(expire(bench))
+        )
         mine = expire(bench, storage)  # type: ignore[arg-type]
         met = storage.happened
         assert mine.files + sum(one.files for one in other) == 2
@@ -368,14 +415,21 @@ def test_two_expiries_at_once_drop_each_partition_once() -> None:
 def commits(bench: Bench, after: AfterCommit, identifiers: Iterable[int], **options: str) -> None:
     """Commits a file to today's partition under each identifier."""
     given = {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
-    table = replace(bench.table, options=Options({**bench.table.options, **given}, location=bench.table.location))
+    table = replace(
+        bench.table,
+        options=Options({**bench.table.options, **given}, location=bench.table.location),
+    )
     commit = TableCommit(table, "me", runtime=bench.runtime, after_commit=after)
     for number in identifiers:
         commit.commit(number, [bench.message(f"c{number}", dt=NOW)])
 
 
 def overwrites(bench: Bench) -> list[int]:
-    return [one for one in bench.snapshots.ids() if bench.snapshots.get(one).commit_kind is CommitKind.OVERWRITE]
+    return [
+        one
+        for one in bench.snapshots.ids()
+        if bench.snapshots.get(one).commit_kind is CommitKind.OVERWRITE
+    ]
 
 
 EACH = {"partition.expiration-check-interval": "0 ms"}
@@ -401,7 +455,9 @@ def test_a_stream_expires_partitions_batch_after_batch_and_goes_on() -> None:
 def test_a_batch_write_expires_partitions_if_an_option_says_so(at_end: str) -> None:
     options = {"partition.expiration-time": "7 d", "end-input.check-partition-expire": at_end}
     place = f"memory://at-end-{at_end}/db.db/t"
-    table = PaimonTable.create(place, [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"], options=options)
+    table = PaimonTable.create(
+        place, [("id", "INT"), ("dt", "STRING")], partition_keys=["dt"], options=options
+    )
     today = dt.datetime.now(tz=dt.timezone.utc).strftime("%Y-%m-%d")
     table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "dt": ["2000-01-01", today]}))
     assert table.to_arrow()["id"].to_pylist() == ([2] if at_end == "true" else [1, 2])
@@ -422,7 +478,9 @@ def test_the_first_check_comes_within_the_interval_and_the_next_after_another() 
             assert minutes <= 61
         waited.append(minutes)
         (first,) = overwrites(bench)
-        bench.committer().commit(bench.request(0, [bench.message("late", dt="2000-01-01")], user="you"))
+        bench.committer().commit(
+            bench.request(0, [bench.message("late", dt="2000-01-01")], user="you")
+        )
         for _ in range(60):
             bench.clock.advance(60_000)
             minutes += 1
@@ -470,7 +528,10 @@ def test_partitions_expire_before_snapshots_do() -> None:
     bench = bench_of("2000-01-01", options={**EACH, **keep})
     after = CountedAfterCommit(runtime=bench.runtime)
     commits(bench, after, [100])
-    assert (bench.snapshots.ids(), overwrites(bench)) == ([2, 3], [3])  # 2 is the stream's last one, and is kept
+    assert (bench.snapshots.ids(), overwrites(bench)) == (
+        [2, 3],
+        [3],
+    )  # 2 is the stream's last one, and is kept
     bench.audit(["c100"], orphans=True)
     commits(bench, after, [101])
     assert not bench.storage.exists("dt=2000-01-01/bucket-0/f-2000-01-01")
@@ -496,13 +557,18 @@ def test_a_rollback_delays_it_to_the_next_commit(caplog: pytest.LogCaptureFixtur
     put_pin(bench.storage, path, bench.latest())
     commits(bench, after, [101, 102])
     assert overwrites(bench) == []
-    assert len([one for one in caplog.records if "nothing expires after commits" in one.getMessage()]) == 1
+    assert (
+        len([one for one in caplog.records if "nothing expires after commits" in one.getMessage()])
+        == 1
+    )
     bench.storage.delete(path)
     commits(bench, after, [103])
     assert (len(overwrites(bench)), after.failures) == (1, 0)
 
 
-def test_an_expiry_that_fails_at_any_operation_fails_no_commit(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expiry_that_fails_at_any_operation_fails_no_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.CRITICAL)
     at, fired = 0, True
     while fired:
@@ -525,7 +591,9 @@ def test_a_batch_without_rows_expires_partitions_as_well() -> None:
     assert (len(overwrites(bench)), after.failures) == (1, 0)
 
 
-def test_a_formatter_that_is_not_read_fails_no_commit_and_snapshots_expire(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_formatter_that_is_not_read_fails_no_commit_and_snapshots_expire(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     keep = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     bench = bench_of("2000-01-01", options={**EACH, **keep})
     after = CountedAfterCommit(runtime=bench.runtime)

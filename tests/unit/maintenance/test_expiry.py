@@ -14,7 +14,14 @@ import pytest
 
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
+from paimon_stream.errors import (
+    AlreadyExists,
+    CommitContended,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+)
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.expire import (
     ExpireReport,
@@ -26,7 +33,13 @@ from paimon_stream.maintenance.expire import (
 )
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until
+from paimon_stream.maintenance.tags import (
+    create_tag,
+    delete_tag,
+    expire_tags,
+    read_tags,
+    tagged_until,
+)
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
@@ -48,7 +61,8 @@ HOUR = 3_600_000
 def grown(commits: int, storage: MemoryStorage | None = None, **options: str) -> Bench:
     """A table of this number of snapshots, one each second. The last was made a second ago."""
     bench = Bench(
-        options={key.replace("_", "-"): value for key, value in options.items()}, storage=storage or new_storage()
+        options={key.replace("_", "-"): value for key, value in options.items()},
+        storage=storage or new_storage(),
     )
     for number in range(commits):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
@@ -62,7 +76,9 @@ def aged(commits: int) -> tuple[Bench, SimulatedClock]:
     return grown(commits, MemoryStorage(clock=clock)), clock
 
 
-def expire(bench: Bench, *given: int, storage: Storage | None = None, **more: object) -> ExpireReport:
+def expire(
+    bench: Bench, *given: int, storage: Storage | None = None, **more: object
+) -> ExpireReport:
     return expire_snapshots(bench.on(storage), *given, runtime=bench.runtime, **more)  # type: ignore[arg-type]
 
 
@@ -77,13 +93,17 @@ def test_what_late_puts_replaced_beside_the_lineage_stays() -> None:
 
     def late_after(request: CommitRequest, *appended: int) -> tuple[str, bytes]:
         path = f"snapshot/snapshot-{bench.latest().id + 1}"
-        dying = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER, stop=True)])
+        dying = FaultyStorage(
+            bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER, stop=True)]
+        )
         with pytest.raises(Killed):
             bench.committer(dying).commit(request)
         content = bench.storage.read(path)
         bench.storage.delete(path)  # it was still on its way
         for number in appended:
-            bench.committer().commit(bench.request(number, [bench.message(f"f{number}")], user="other"))
+            bench.committer().commit(
+                bench.request(number, [bench.message(f"f{number}")], user="other")
+            )
         return path, content
 
     first = late_after(bench.request(10, [bench.message("late")], user="one"), 1, 2)
@@ -132,7 +152,11 @@ def test_no_more_than_the_limit_go_at_once() -> None:
 
 
 def test_an_age_and_a_moment_mean_the_same() -> None:
-    for when in (dt.timedelta(seconds=5), 1_700_000_005_000, dt.datetime.fromtimestamp(1_700_000_005)):
+    for when in (
+        dt.timedelta(seconds=5),
+        1_700_000_005_000,
+        dt.datetime.fromtimestamp(1_700_000_005),
+    ):
         bench = grown(10)
         assert expire(bench, 9, 1, when).snapshots == (1, 2, 3, 4, 5)
 
@@ -215,7 +239,9 @@ def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
     bench = grown(3)
     compaction = bench.compaction("f0", "f1", into="big")
     bench.committer().commit(bench.request(9, [compaction]))
-    bench.storage.write("branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2"))
+    bench.storage.write(
+        "branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2")
+    )
     journalled = replace(entry(bench, 1, 0), messages=(bench.message("f0"),))
     Journal(bench.storage, "dead").write(journalled)
     held = bench.metadata_of(2)
@@ -339,7 +365,10 @@ def test_a_batch_without_a_snapshot_expires_as_well() -> None:
     for number in range(3):
         commit.commit(number, [bench.message(f"y{number}")])
     after.after_nothing(bench.table)
-    assert [None if one is None else one.snapshots for one in reports] == [(1, 2, 3, 4, 5), (6, 7, 8)]
+    assert [None if one is None else one.snapshots for one in reports] == [
+        (1, 2, 3, 4, 5),
+        (6, 7, 8),
+    ]
     assert (after.expired, after.failures) == (8, 0)
     for number in range(3, 6):
         commit.commit(number, [bench.message(f"y{number}")])
@@ -415,7 +444,9 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tag
     assert first in bench.metadata_of(3)
     assert first not in bench.metadata_of(4)
     second = bench.snapshots.get(2)
-    lists = {name: f"{name}-beside" for name in (second.base_manifest_list, second.delta_manifest_list)}
+    lists = {
+        name: f"{name}-beside" for name in (second.base_manifest_list, second.delta_manifest_list)
+    }
     copies = {new: bench.storage.read(f"manifest/{old}") for old, new in lists.items()}
     beside = replace(
         second,
@@ -424,19 +455,27 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tag
     )
     for snapshot_id in (tagged, 4):
         create_tag(bench.table, f"t{snapshot_id}", snapshot_id, runtime=bench.runtime)
-    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    expire_snapshots(
+        bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime
+    )
     assert bench.snapshots.ids() == [5, 6]
     for name, content in copies.items():
         bench.storage.write(f"manifest/{name}", content)
     bench.storage.write("snapshot/snapshot-2", encode_snapshot(beside))
     bench.storage.write("snapshot/EARLIEST", b"2")
-    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    expire_snapshots(
+        bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime
+    )
     assert bench.snapshots.ids() == [5, 6]
     for tag in read_tags(bench.storage).values():
-        assert {one.file_name for one in bench.manifests.base_and_delta(tag)} <= bench.metadata_files()
+        assert {
+            one.file_name for one in bench.manifests.base_and_delta(tag)
+        } <= bench.metadata_files()
 
 
-def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_later_ones_need() -> None:
+def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_later_ones_need() -> (
+    None
+):
     """The snapshot above the tag's lies beside the lineage, and has none of the files."""
     bench = Bench()
     for number in range(6):
@@ -450,7 +489,9 @@ def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_lat
         delta_manifest_list_size=len(nothing),
     )
     create_tag(bench.table, "t", 2, runtime=bench.runtime)
-    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    expire_snapshots(
+        bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime
+    )
     for name in ("list-0", "list-1"):
         bench.storage.write(f"manifest/{name}", nothing)
     bench.storage.write("snapshot/snapshot-3", encode_snapshot(beside))
@@ -466,9 +507,9 @@ def test_tags_expire_when_their_time_is_over() -> None:
     create_tag(bench.table, "long", time_retained=dt.timedelta(hours=2), runtime=bench.runtime)
     bench.clock.advance(HOUR + 1000)
     assert [one.tag for one in expire_tags(bench.table, runtime=bench.runtime)] == ["default"]
-    assert tagged_until(b'{"tagCreateTime": [2026, 1, 2, 3, 4], "tagTimeRetained": 60.5}') == dt.datetime(
-        2026, 1, 2, 3, 5, 0, 500_000, dt.timezone.utc
-    )
+    assert tagged_until(
+        b'{"tagCreateTime": [2026, 1, 2, 3, 4], "tagTimeRetained": 60.5}'
+    ) == dt.datetime(2026, 1, 2, 3, 5, 0, 500_000, dt.timezone.utc)
     assert tagged_until(b"{}") is None
     assert tagged_until(b'{"tagCreateTime": "x", "tagTimeRetained": 1}') is None
 
@@ -504,13 +545,18 @@ def test_long_lived_changelogs_go_with_their_snapshots() -> None:
     assert len(bench.storage.list_files("changelog", "changelog-")) == 2
 
 
-@pytest.mark.parametrize(("latest", "earliest"), [(b"999", b"1"), (b"", b"x"), (b"1", b"0"), (b"-1", b"5")])
+@pytest.mark.parametrize(
+    ("latest", "earliest"), [(b"999", b"1"), (b"", b"x"), (b"1", b"0"), (b"-1", b"5")]
+)
 def test_wrong_hints_are_repaired(latest: bytes, earliest: bytes) -> None:
     bench = grown(6)
     expire(bench, 3)
     bench.storage.write("snapshot/LATEST", latest)
     bench.storage.write("snapshot/EARLIEST", earliest)
-    assert repair_hints(bench.table, dry_run=True).repaired == ("snapshot/LATEST", "snapshot/EARLIEST")
+    assert repair_hints(bench.table, dry_run=True).repaired == (
+        "snapshot/LATEST",
+        "snapshot/EARLIEST",
+    )
     assert bench.storage.read("snapshot/LATEST") == latest
     report = repair_hints(bench.table)
     assert (report.latest, report.earliest) == (6, 4)
@@ -561,7 +607,10 @@ def test_what_is_no_age_is_refused_and_the_table_named() -> None:
             expire(bench, older_than=given)
         with pytest.raises(InvalidOption, match=f"{where}: time_retained is .* not an age"):
             create_tag(bench.table, "t", time_retained=given, runtime=bench.runtime)  # type: ignore[arg-type]
-    for negative in ("-1 d", dt.timedelta(microseconds=-1)):  # the tag would be over before it is made
+    for negative in (
+        "-1 d",
+        dt.timedelta(microseconds=-1),
+    ):  # the tag would be over before it is made
         with pytest.raises(InvalidOption, match=r"time_retained is .* not an age"):
             create_tag(bench.table, "t", time_retained=negative, runtime=bench.runtime)
     assert bench.storage.list_files("tag") == []
@@ -591,7 +640,9 @@ def killed(bench: Bench) -> None:
     assert bench.storage.exists("_paimon_stream/expiring-1")
 
 
-def test_an_expiry_that_was_killed_is_not_finished_in_another_history(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(bench: Bench) -> None:
         bench.storage.write("_paimon_stream/expiring-1", b"half a no")
 
@@ -615,7 +666,9 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(caplog: py
         assert held <= bench.metadata_files()
 
 
-def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     at, met = 0, True
     while met:
         at += 1
@@ -655,7 +708,9 @@ def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
 
 
 @pytest.mark.parametrize("again", [1, 2, 3] if MANY else [2])
-def test_an_expiry_that_stood_still_puts_back_what_a_rollback_kept_beside_an_id_created_again(again: int) -> None:
+def test_an_expiry_that_stood_still_puts_back_what_a_rollback_kept_beside_an_id_created_again(
+    again: int,
+) -> None:
     """A paused writer has created an expired id again. It is below the target, and no part of the table."""
     at, met, meetings = 0, True, 0
     while met:
@@ -663,7 +718,9 @@ def test_an_expiry_that_stood_still_puts_back_what_a_rollback_kept_beside_an_id_
         bench, clock = aged(6)
         late = bench.storage.read(snapshot_path(again))
 
-        def roll_back(bench: Bench = bench, clock: SimulatedClock = clock, late: bytes = late) -> None:
+        def roll_back(
+            bench: Bench = bench, clock: SimulatedClock = clock, late: bytes = late
+        ) -> None:
             ids = bench.snapshots.ids()
             if ids[0] > again:
                 bench.storage.put_if_absent(snapshot_path(again), late)
@@ -698,7 +755,10 @@ def test_an_expiry_that_stood_still_brings_nothing_back_that_a_rollback_to_a_tag
         def roll_back(bench: Bench = bench, clock: SimulatedClock = clock) -> None:
             clock.advance(600_000)
             bench.clock.advance(600_000)
-            if isinstance(tried(lambda: rollback_to(bench.table, "old", runtime=bench.runtime)), CommitContended):
+            if isinstance(
+                tried(lambda: rollback_to(bench.table, "old", runtime=bench.runtime)),
+                CommitContended,
+            ):
                 return  # it sees that the expiry has begun to delete
             if not noted:
                 bench.storage.delete("_paimon_stream/rolled-back.json")
@@ -711,7 +771,11 @@ def test_an_expiry_that_stood_still_brings_nothing_back_that_a_rollback_to_a_tag
         left = bench.snapshots.latest_id() or 0
         meetings += left < 7
         assert left == (7 if left == 7 else 2 + commits), at
-        bench.audit([f"f{n}" for n in range(7)] if left == 7 else ["f0", "f1", *(f"n{n}" for n in range(commits))])
+        bench.audit(
+            [f"f{n}" for n in range(7)]
+            if left == 7
+            else ["f0", "f1", *(f"n{n}" for n in range(commits))]
+        )
     assert meetings > 1
 
 
@@ -734,7 +798,9 @@ def test_an_expiry_that_stood_still_puts_nothing_into_a_table_that_was_created_a
         assert bench.snapshots.ids() == ([1] if met else [6]), at
 
 
-def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = grown(4)
     full = [Fault(at=n, verb="write", path="expiring", error=NoSpace) for n in range(1, 4)]
     assert expire(bench, 1, storage=FaultyStorage(bench.storage, full)).snapshots == (1, 2, 3)

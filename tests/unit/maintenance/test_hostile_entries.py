@@ -64,7 +64,9 @@ def attacked(folder: Path, partitioned: bool = True) -> Disk:
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_an_expiry_passes_over_what_cannot_exist_and_says_so(tmp_path: Path, partitioned: bool) -> None:
+def test_an_expiry_passes_over_what_cannot_exist_and_says_so(
+    tmp_path: Path, partitioned: bool
+) -> None:
     disk = attacked(tmp_path, partitioned)
     outside = disk.outside()
     report = expire_snapshots(disk.bench.table, 1, older_than="0 s")
@@ -79,12 +81,16 @@ def test_an_expiry_passes_over_what_cannot_exist_and_says_so(tmp_path: Path, par
     assert (again.snapshots, again.impossible) == ((), 0)
 
 
-PARTS = st.sampled_from(["..", "/", ".", "x", "canary", "sub", "%2F", "\\", "\n", "\0", "~", " ", "bucket-0"])
+PARTS = st.sampled_from(
+    ["..", "/", ".", "x", "canary", "sub", "%2F", "\\", "\n", "\0", "~", " ", "bucket-0"]
+)
 NAMES = st.lists(PARTS, max_size=5).map("".join)
 
 
 @settings(max_examples=20, deadline=None)
-@given(names=st.lists(NAMES, min_size=1, max_size=6, unique=True), extras=st.lists(NAMES, max_size=3))
+@given(
+    names=st.lists(NAMES, min_size=1, max_size=6, unique=True), extras=st.lists(NAMES, max_size=3)
+)
 def test_an_expiry_deletes_nothing_outside_whatever_the_names_of_its_files(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], extras: list[str]
 ) -> None:
@@ -122,7 +128,9 @@ def _tag_and_delete(disk: Disk) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_no_command_touches_anything_outside_the_table(tmp_path: Path, command: str, partitioned: bool) -> None:
+def test_no_command_touches_anything_outside_the_table(
+    tmp_path: Path, command: str, partitioned: bool
+) -> None:
     disk = attacked(tmp_path, partitioned)
     disk.age()
     outside = disk.outside()
@@ -134,11 +142,21 @@ def test_no_command_touches_anything_outside_the_table(tmp_path: Path, command: 
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_verify_reports_every_entry_that_the_table_cannot_have(tmp_path: Path, partitioned: bool) -> None:
+def test_verify_reports_every_entry_that_the_table_cannot_have(
+    tmp_path: Path, partitioned: bool
+) -> None:
     disk = attacked(tmp_path, partitioned)
     found = [one for one in verify(disk.bench.table).findings if one.code == "entry-unusable"]
     texts = "\n".join(one.message for one in found)
-    for wrong in ("'../../x'", "'sub/x'", r"'a\x00b'", "300 bytes", "256 bytes", "bucket -5", "bucket -1,"):
+    for wrong in (
+        "'../../x'",
+        "'sub/x'",
+        r"'a\x00b'",
+        "300 bytes",
+        "256 bytes",
+        "bucket -5",
+        "bucket -1,",
+    ):
         assert wrong in texts
     assert any("row" in one.message for one in found)
     assert "\0" not in texts
@@ -147,13 +165,19 @@ def test_verify_reports_every_entry_that_the_table_cannot_have(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_what_reads_such_an_entry_says_what_is_wrong_and_publishes_nothing(tmp_path: Path, partitioned: bool) -> None:
+def test_what_reads_such_an_entry_says_what_is_wrong_and_publishes_nothing(
+    tmp_path: Path, partitioned: bool
+) -> None:
     disk = attacked(tmp_path, partitioned)
     like = disk.bench.live()[0]
-    published = publish_as_others(disk.bench, [entry(FileKind.ADD, like, "y", partition=NO_PARTITION)])
+    published = publish_as_others(
+        disk.bench, [entry(FileKind.ADD, like, "y", partition=NO_PARTITION)]
+    )
     table = PaimonTable.load(str(disk.root))
     for call in (lambda: list(table.files()), table.compact_manifests, table.truncate):
-        with pytest.raises(FormatError, match=r"partition 00000001\w* of an entry is not .* Run verify"):
+        with pytest.raises(
+            FormatError, match=r"partition 00000001\w* of an entry is not .* Run verify"
+        ):
             call()
     assert disk.bench.snapshots.latest_id() == published.id
 
@@ -165,7 +189,9 @@ def test_a_snapshot_that_names_metadata_outside_is_a_finding_and_deletes_nothing
 ) -> None:
     disk = attacked(tmp_path)
     path = disk.root / "snapshot" / "snapshot-2"
-    attribute = {"baseManifestList": "base_manifest_list", "indexManifest": "index_manifest"}.get(key, key)
+    attribute = {"baseManifestList": "base_manifest_list", "indexManifest": "index_manifest"}.get(
+        key, key
+    )
     publish_as_others(disk.bench, **{attribute: name})
     for folder in ("manifest", "statistics"):
         disk.link(f"{folder}/sub")

@@ -38,7 +38,9 @@ def clean(disk: Disk, *, dry_run: bool = False, root: Path | None = None) -> Orp
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(tmp_path: Path, dry_run: bool) -> None:
+def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(
+    tmp_path: Path, dry_run: bool
+) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write("bucket-0/litter", b"")
     disk.link("bucket-1", "outside/bucket-0")
@@ -50,7 +52,13 @@ def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(tmp_
     outside, inside = disk.outside(), disk.inside()
     report = clean(disk, dry_run=dry_run)
     assert report.paths == ("bucket-0/litter",)
-    assert set(report.skipped) == {"bucket-0/linked", "bucket-1", "bucket-2", "index", "_paimon_stream/me/.linked.tmp"}
+    assert set(report.skipped) == {
+        "bucket-0/linked",
+        "bucket-1",
+        "bucket-2",
+        "index",
+        "_paimon_stream/me/.linked.tmp",
+    }
     assert report.to_json()["skipped"] == list(report.skipped)
     assert disk.outside() == outside
     assert disk.inside() == inside - (set() if dry_run else {"bucket-0/litter"})
@@ -67,9 +75,12 @@ def test_orphan_removal_leaves_the_folders_of_a_partition_that_are_links(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "path", ["bucket-list/notes", "bucket-/notes", "bucket-01/notes", "bucket-1x/notes", "bucket-²/notes"]
+    "path",
+    ["bucket-list/notes", "bucket-/notes", "bucket-01/notes", "bucket-1x/notes", "bucket-²/notes"],
 )
-def test_a_folder_that_is_only_named_almost_like_a_bucket_is_its_owners(tmp_path: Path, path: str) -> None:
+def test_a_folder_that_is_only_named_almost_like_a_bucket_is_its_owners(
+    tmp_path: Path, path: str
+) -> None:
     disk = grown(tmp_path)
     disk.write(disk.root / path)
     report = clean(disk)
@@ -77,7 +88,9 @@ def test_a_folder_that_is_only_named_almost_like_a_bucket_is_its_owners(tmp_path
     assert (disk.root / path).read_bytes() == b"alive"
 
 
-def test_a_folder_that_is_named_like_a_partition_of_another_key_is_its_owners(tmp_path: Path) -> None:
+def test_a_folder_that_is_named_like_a_partition_of_another_key_is_its_owners(
+    tmp_path: Path,
+) -> None:
     disk = grown(tmp_path, partitioned=True)
     disk.write(disk.root / "a=b" / "bucket-0" / "notes")
     report = clean(disk)
@@ -85,7 +98,9 @@ def test_a_folder_that_is_named_like_a_partition_of_another_key_is_its_owners(tm
 
 
 @pytest.mark.parametrize("folder", ["manifest", "snapshot", "bucket-0"])
-def test_nothing_is_deleted_in_a_folder_that_was_moved_and_linked(tmp_path: Path, folder: str) -> None:
+def test_nothing_is_deleted_in_a_folder_that_was_moved_and_linked(
+    tmp_path: Path, folder: str
+) -> None:
     """An administrator may have moved a folder to another disk. Its files are read as before."""
     disk = grown(tmp_path)
     for name in ("manifest", "snapshot", "bucket-0"):
@@ -109,7 +124,9 @@ def test_nothing_is_deleted_in_a_folder_that_was_moved_and_linked(tmp_path: Path
     assert verify(disk.bench.table, sample=0).healthy
 
 
-def test_a_folder_that_stays_because_something_hidden_is_in_it_is_not_counted(tmp_path: Path) -> None:
+def test_a_folder_that_stays_because_something_hidden_is_in_it_is_not_counted(
+    tmp_path: Path,
+) -> None:
     disk = grown(tmp_path)
     for bucket in (7, 8):
         disk.bench.storage.write(f"bucket-{bucket}/litter", b"")
@@ -118,7 +135,9 @@ def test_a_folder_that_stays_because_something_hidden_is_in_it_is_not_counted(tm
 
 
 @pytest.mark.parametrize("root", ["link", "behind/t"])
-def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(tmp_path: Path, root: str) -> None:
+def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(
+    tmp_path: Path, root: str
+) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write("bucket-0/litter", b"")
     (tmp_path / "link").symlink_to(disk.root)
@@ -143,7 +162,9 @@ class Swapping(LocalStorage):
         return found
 
 
-def test_a_bucket_that_becomes_a_link_at_the_last_moment_costs_nothing_outside(tmp_path: Path) -> None:
+def test_a_bucket_that_becomes_a_link_at_the_last_moment_costs_nothing_outside(
+    tmp_path: Path,
+) -> None:
     disk = grown(tmp_path)
     disk.write(disk.root / "bucket-0" / "canary")
     disk.age()
@@ -165,13 +186,17 @@ def test_abort_deletes_nothing_in_a_bucket_that_is_a_link(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("folder", ["snapshot", "tag", "changelog"])
-def test_a_rollback_through_a_linked_folder_is_refused_before_anything_is_changed(tmp_path: Path, folder: str) -> None:
+def test_a_rollback_through_a_linked_folder_is_refused_before_anything_is_changed(
+    tmp_path: Path, folder: str
+) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write(f"{folder}/other", b"")
     (disk.root / folder).rename(disk.folder / "moved")
     disk.link(folder, "moved")
     outside, inside = disk.outside(), disk.inside()
     for dry_run in (True, False):
-        with pytest.raises(StorageError, match=f"folder {folder} is a symbolic link.* Nothing was changed"):
+        with pytest.raises(
+            StorageError, match=f"folder {folder} is a symbolic link.* Nothing was changed"
+        ):
             rollback_to(load_table(disk.bench.storage), 1, dry_run=dry_run)
     assert (disk.outside(), disk.inside()) == (outside, inside)

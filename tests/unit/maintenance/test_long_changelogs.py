@@ -28,7 +28,11 @@ from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
 from tests.kits.maintained import Case
 
-LONG = {"changelog.num-retained.max": "50", "changelog.num-retained.min": "50", "changelog.time-retained": "10 d"}
+LONG = {
+    "changelog.num-retained.max": "50",
+    "changelog.num-retained.min": "50",
+    "changelog.time-retained": "10 d",
+}
 
 
 def kept(case: Case) -> tuple[list[int], set[str]]:
@@ -44,13 +48,19 @@ def are_whole(case: Case) -> bool:
 
 
 def data(bench: Bench) -> set[str]:
-    found = bench.storage.list_files("dt=a/bucket-0") if bench.partitioned else bench.storage.list_files("bucket-0")
+    found = (
+        bench.storage.list_files("dt=a/bucket-0")
+        if bench.partitioned
+        else bench.storage.list_files("bucket-0")
+    )
     return {one.name for one in found}
 
 
 def cleaned(bench: Bench) -> int:
     bench.clock.advance(3 * 86_400_000)
-    return remove_orphan_files(bench.table, timedelta(days=1), dry_run=False, runtime=bench.runtime).count
+    return remove_orphan_files(
+        bench.table, timedelta(days=1), dry_run=False, runtime=bench.runtime
+    ).count
 
 
 def test_changelogs_keep_the_files_with_their_rows_until_they_expire_themselves() -> None:
@@ -71,13 +81,17 @@ def test_changelogs_keep_the_files_with_their_rows_until_they_expire_themselves(
     assert are_whole(case)
     assert {"f2", "f3"}.isdisjoint(data(case.bench))
     assert {"f10", "f11", "big-3"} <= data(case.bench)
-    for number in range(14, 20):  # now and then a commit merges manifests that changelogs still have
+    for number in range(
+        14, 20
+    ):  # now and then a commit merges manifests that changelogs still have
         case.append(number)
         if number in (15, 16):  # the changelog of the first names a file that the second replaces
             case.compact(case.bench.live_names(), f"big-{number}")
         case.expire()
         assert are_whole(case)
-        assert [one for one in verify(case.bench.table, sample=0).findings if one.severity == "error"] == []
+        assert [
+            one for one in verify(case.bench.table, sample=0).findings if one.severity == "error"
+        ] == []
     assert "big-15" not in data(case.bench)
     assert cleaned(case.bench) == 0
 
@@ -90,7 +104,11 @@ def test_verify_finds_what_a_changelog_misses() -> None:
     assert verify(bench.table, sample=0).checked["changelogs"] == 2
     bench.storage.delete("dt=a/bucket-0/f3")
     bench.storage.write("changelog/changelog-4", b"{")
-    found = {(one.code, one.path) for one in verify(bench.table, sample=0).findings if one.severity == "error"}
+    found = {
+        (one.code, one.path)
+        for one in verify(bench.table, sample=0).findings
+        if one.severity == "error"
+    }
     broken, missing = "changelog/changelog-4", "dt=a/bucket-0/f3"
     assert found == {("changelog-broken", broken), ("file-missing", missing)}
 
@@ -133,7 +151,9 @@ def test_a_rollback_to_a_tag_finds_what_expired_changelogs_left_it() -> None:
     case.audit(["big-1", "f2", "f20", "f21"])
 
 
-def test_a_snapshot_beside_the_lineage_neither_replaces_a_changelog_nor_takes_files_with_it() -> None:
+def test_a_snapshot_beside_the_lineage_neither_replaces_a_changelog_nor_takes_files_with_it() -> (
+    None
+):
     """A paused writer created snapshot 5 again. Its changes delete big-1, which is live."""
     case = Case.long()
     bench = case.bench
@@ -164,10 +184,14 @@ def test_a_branch_keeps_what_a_changelog_of_main_needs() -> None:
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
         bench.clock.advance(1000)
     bench.storage.write("branch/branch-b/schema/schema-0", bench.storage.read("schema/schema-0"))
-    bench.storage.write("branch/branch-b/snapshot/snapshot-3", bench.storage.read("snapshot/snapshot-3"))
+    bench.storage.write(
+        "branch/branch-b/snapshot/snapshot-3", bench.storage.read("snapshot/snapshot-3")
+    )
     options = {"snapshot.num-retained.min": "1", "changelog.num-retained.min": "9"}
     schema = bench.table.schema
-    bench.table = replace(bench.table, schema=replace(schema, options={**schema.options, **options}))
+    bench.table = replace(
+        bench.table, schema=replace(schema, options={**schema.options, **options})
+    )
     bench.committer().commit(bench.overwriting(4))
     expire_snapshots(bench.table, 1, 1, timedelta(0), runtime=bench.runtime)
     branch = copy.copy(bench)
@@ -182,10 +206,16 @@ def test_a_branch_keeps_what_a_changelog_of_main_needs() -> None:
     assert ChangelogStore(bench.storage).ids() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("then", [{}, {**LONG, "changelog-producer": "input"}], ids=["taken back", "another producer"])
-def test_changelogs_stay_whole_when_the_options_of_the_table_change(tmp_path: Path, then: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "then", [{}, {**LONG, "changelog-producer": "input"}], ids=["taken back", "another producer"]
+)
+def test_changelogs_stay_whole_when_the_options_of_the_table_change(
+    tmp_path: Path, then: dict[str, str]
+) -> None:
     columns = [("id", "INT NOT NULL")]
-    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG})
+    table = PaimonTable.create(
+        str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG}
+    )
     for number in range(4):
         table.append(pa.table({"id": pa.array([number], pa.int32())}))
     table.expire_snapshots(retain_max=2, retain_min=1, older_than="0 s")
@@ -199,10 +229,14 @@ def test_changelogs_stay_whole_when_the_options_of_the_table_change(tmp_path: Pa
     assert [one for one in table.verify().findings if one.severity == "error"] == []
 
 
-@pytest.mark.parametrize("own", [{"snapshot.num-retained.max": "100"}, {"changelog-producer": "input"}])
+@pytest.mark.parametrize(
+    "own", [{"snapshot.num-retained.max": "100"}, {"changelog-producer": "input"}]
+)
 def test_options_of_one_writer_take_no_changelog_away(tmp_path: Path, own: dict[str, str]) -> None:
     columns = [("id", "INT NOT NULL")]
-    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG})
+    table = PaimonTable.create(
+        str(tmp_path / "t"), columns, primary_keys=["id"], options={"bucket": "1", **LONG}
+    )
     for number in range(5):
         table.append(pa.table({"id": pa.array([number], pa.int32())}))
     opened = load_table(LocalStorage(table.location), own)

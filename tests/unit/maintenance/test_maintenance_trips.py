@@ -110,7 +110,10 @@ def test_a_snapshot_that_expires_takes_less_than_nine_requests() -> None:
     lists are read."""
     bench, storage = grown()
     found = trips(
-        storage, lambda used: expire_snapshots(bench.on(used), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime)
+        storage,
+        lambda used: expire_snapshots(
+            bench.on(used), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime
+        ),
     )
     each = {kind: count / SNAPSHOTS for kind, count in found.kinds.items()}
     assert found.requests < 9 * SNAPSHOTS, each
@@ -122,7 +125,9 @@ def test_snapshots_are_deleted_one_by_one_while_the_lists_are_read() -> None:
     """No deletion waits for a list."""
     bench, _ = grown()
     storage = Held(bench.storage)
-    report = expire_snapshots(bench.on(storage), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime)
+    report = expire_snapshots(
+        bench.on(storage), 1, 1, dt.timedelta(0), 10**6, runtime=bench.runtime
+    )
     assert storage.waited
     assert storage.deleted == [f"snapshot/snapshot-{one}" for one in range(1, SNAPSHOTS)]
     assert not storage.overlapped
@@ -163,7 +168,9 @@ def test_orphans_are_found_and_deleted_in_few_trips() -> None:
 
 @pytest.mark.parametrize("keys", [(), ("id",)])
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-def test_small_files_are_read_with_one_request_each_several_at_once(keys: tuple[str, ...], file_format: str) -> None:
+def test_small_files_are_read_with_one_request_each_several_at_once(
+    keys: tuple[str, ...], file_format: str
+) -> None:
     files = 32
     options = {"file.format": file_format, **({"bucket": "4"} if keys else {})}
     bench = Bench(options=options, keys=keys)

@@ -11,7 +11,10 @@ from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind
-from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
+from paimon_stream.maintenance.manifest_compaction import (
+    ManifestCompactionReport,
+    compact_manifests,
+)
 from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
@@ -75,9 +78,17 @@ def test_a_merge_of_manifests_by_any_engine_makes_nobody_a_writer() -> None:
 def test_a_dry_run_says_what_a_run_does_and_writes_nothing() -> None:
     bench = grown()
     bench.committer().commit(bench.overwriting(8, [bench.message("new", dt="p0")], dt="p0"))
-    before = {stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)}
+    before = {
+        stat.path
+        for folder in ("manifest", "snapshot")
+        for stat in bench.storage.list_files(folder)
+    }
     dry = compact_manifests(bench.table, runtime=bench.runtime, dry_run=True)
-    assert before == {stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)}
+    assert before == {
+        stat.path
+        for folder in ("manifest", "snapshot")
+        for stat in bench.storage.list_files(folder)
+    }
     report = compact(bench)
     assert (dry.dry_run, dry.snapshot_id, report.dry_run, report.merged) == (True, None, False, 4)
     assert replace(dry, dry_run=False, snapshot_id=report.snapshot_id) == report
@@ -108,7 +119,9 @@ def test_a_stream_goes_on_after_it() -> None:
     bench.audit([*NAMES, "next"], orphans=True)
 
 
-@pytest.mark.parametrize("fault", [{"moment": Moment.BEFORE, "stop": True}, {"moment": Moment.AFTER, "stop": False}])
+@pytest.mark.parametrize(
+    "fault", [{"moment": Moment.BEFORE, "stop": True}, {"moment": Moment.AFTER, "stop": False}]
+)
 def test_it_is_whole_or_absent_wherever_it_fails(fault: dict[str, object]) -> None:
     at = 0
     fired = True
@@ -146,7 +159,10 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
         assert report.snapshot_id is not None
         below = bench.snapshots.get(report.snapshot_id - 1)
         made = bench.snapshots.get(report.snapshot_id)
-        assert dict(made.properties) == {"story": below.properties["story"], VERSION_MARK: __version__}
+        assert dict(made.properties) == {
+            "story": below.properties["story"],
+            VERSION_MARK: __version__,
+        }
     assert at > 20
 
 

@@ -123,7 +123,15 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
     report = scene.clean()
     assert set(report.paths) == set(LITTER)
     assert scene.all_files() == kept | set(FOREIGN)
-    kinds = {"data": 1, "manifest": 2, "index": 1, "statistics": 1, "snapshot": 1, "changelog": 1, "stream": 2}
+    kinds = {
+        "data": 1,
+        "manifest": 2,
+        "index": 1,
+        "statistics": 1,
+        "snapshot": 1,
+        "changelog": 1,
+        "stream": 2,
+    }
     assert dict(report.files) == kinds
     assert report.bytes == 6 * len(LITTER)
     assert report.failed == 0
@@ -183,7 +191,9 @@ def test_a_storage_whose_clock_is_behind_counts_its_own_time() -> None:
     assert report.cutoff_millis == scene.clock.millis - DAY
 
 
-def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(caplog: pytest.LogCaptureFixture) -> None:
+def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = grown()
     scene.litter("bucket-0/old")
     scene.wait(DAY)
@@ -199,7 +209,9 @@ def test_a_clock_file_that_cannot_be_removed_does_not_stop_the_cleaner() -> None
     scene = grown()
     scene.litter("bucket-0/old")
     scene.wait()
-    stuck = FaultyStorage(scene.storage, [Fault(at=1, verb="delete", path="clock-", error=PermissionDenied)])
+    stuck = FaultyStorage(
+        scene.storage, [Fault(at=1, verb="delete", path="clock-", error=PermissionDenied)]
+    )
     assert scene.clean(stuck).paths == ("bucket-0/old",)
 
 
@@ -227,7 +239,11 @@ def test_the_paths_are_bounded_and_the_counts_are_not() -> None:
 
 def test_names_of_every_beginning_and_length_are_found_in_manifests() -> None:
     scene = Scene()
-    names = [f"{chr(97 + n % 26)}{n}-{'x' * (n * 7 % 180)}" for n in range(120)] + ["aaaaaaaa", "aaaaaaaaa", "ä-ß"]
+    names = [f"{chr(97 + n % 26)}{n}-{'x' * (n * 7 % 180)}" for n in range(120)] + [
+        "aaaaaaaa",
+        "aaaaaaaaa",
+        "ä-ß",
+    ]
     scene.commit(*names)
     scene.litter("bucket-0/xlive", "bucket-0/aaaaaaa")
     scene.wait()
@@ -243,7 +259,9 @@ def test_files_of_tags_branches_and_long_lived_changelogs_stay() -> None:
     first = scene.bench.snapshots.get(1)
     scene.storage.write("tag/tag-v1", encode_snapshot(first))
     scene.storage.write("branch/branch-b/schema/schema-0", scene.storage.read("schema/schema-0"))
-    scene.storage.write("branch/branch-b/snapshot/snapshot-1", encode_snapshot(scene.bench.snapshots.get(2)))
+    scene.storage.write(
+        "branch/branch-b/snapshot/snapshot-1", encode_snapshot(scene.bench.snapshots.get(2))
+    )
     scene.storage.write("changelog/changelog-3", encode_snapshot(scene.bench.snapshots.get(3)))
     for number in (1, 2, 3):
         scene.storage.delete(f"snapshot/snapshot-{number}")
@@ -394,8 +412,12 @@ def roll_back(scene: Scene) -> None:
     scene.commit("after-the-rollback")
 
 
-@pytest.mark.parametrize("what", [expire_all_but_the_newest, commit_the_prepared_files, tag_and_expire, roll_back])
-def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(what: Callable[[Scene], None]) -> None:
+@pytest.mark.parametrize(
+    "what", [expire_all_but_the_newest, commit_the_prepared_files, tag_and_expire, roll_back]
+)
+def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(
+    what: Callable[[Scene], None],
+) -> None:
     at = 0
     happened = True
     while happened:
@@ -425,7 +447,9 @@ FAULTS = [{"moment": Moment.BEFORE, "stop": False}, {"moment": Moment.AFTER, "st
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_cleaner_that_fails_or_dies_anywhere_leaves_the_table_whole(fault: dict[str, object]) -> None:
+def test_a_cleaner_that_fails_or_dies_anywhere_leaves_the_table_whole(
+    fault: dict[str, object],
+) -> None:
     at = -1 if fault["stop"] else 0
     fired = True
     while fired:
@@ -479,7 +503,9 @@ def test_a_table_that_never_holds_still_is_given_up() -> None:
 
         def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
             if folder == "tag":
-                scene.storage.write(f"tag/tag-{scene.runtime.ids.uuid()}", scene.storage.read("snapshot/snapshot-1"))
+                scene.storage.write(
+                    f"tag/tag-{scene.runtime.ids.uuid()}", scene.storage.read("snapshot/snapshot-1")
+                )
             return scene.storage.list_files(folder, prefix)
 
     with pytest.raises(CommitContended):
@@ -506,8 +532,12 @@ def test_messages_with_changelog_and_compacted_files_are_protected() -> None:
 @pytest.mark.parametrize(
     "lose",
     [
-        lambda scene: [scene.storage.delete(f"snapshot/snapshot-{n}") for n in scene.bench.snapshots.ids()],
-        lambda scene: [scene.storage.delete(one.path) for one in scene.storage.list_files("snapshot")],
+        lambda scene: [
+            scene.storage.delete(f"snapshot/snapshot-{n}") for n in scene.bench.snapshots.ids()
+        ],
+        lambda scene: [
+            scene.storage.delete(one.path) for one in scene.storage.list_files("snapshot")
+        ],
         lambda scene: scene.storage.delete(f"snapshot/snapshot-{scene.bench.snapshots.ids()[-1]}"),
     ],
     ids=["all snapshots", "the folder", "the newest snapshot"],
@@ -546,7 +576,9 @@ def test_a_commit_of_files_that_an_orphan_run_has_deleted_publishes_nothing(way:
     scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
 
 
-def test_a_slow_batch_of_a_stream_is_refused_before_it_is_published_and_then_written_again() -> None:
+def test_a_slow_batch_of_a_stream_is_refused_before_it_is_published_and_then_written_again() -> (
+    None
+):
     scene = grown()
     scene.bench.clock, scene.bench.runtime = scene.clock, scene.runtime
 
@@ -582,7 +614,9 @@ def test_only_files_that_may_be_old_are_looked_for(minutes: int, checked: bool) 
     assert looked_for == (["bucket-0/one", "bucket-0/two"] if checked else [])
 
 
-def test_a_commit_that_stands_still_for_hours_at_any_operation_leaves_a_table_that_can_be_read() -> None:
+def test_a_commit_that_stands_still_for_hours_at_any_operation_leaves_a_table_that_can_be_read() -> (
+    None
+):
     outcomes = set()
     for at in range(1, 60):
         scene = grown()
@@ -592,7 +626,9 @@ def test_a_commit_that_stands_still_for_hours_at_any_operation_leaves_a_table_th
         def clean(scene: Scene = scene, file: str = file) -> None:
             scene.wait(13 * 3_600_000)
             scene.bench.clock.advance(13 * 3_600_000)
-            scene.storage.write(file, b"data")  # as if it were young: only the commit's own metadata is old
+            scene.storage.write(
+                file, b"data"
+            )  # as if it were young: only the commit's own metadata is old
             scene.clean(older_than="1 h")
 
         beside = Meanwhile(scene.storage, at, clean)

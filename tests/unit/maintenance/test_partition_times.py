@@ -15,8 +15,12 @@ EPOCH = dt.datetime(1970, 1, 1)
 
 
 def named(pattern: str | None, text: str) -> str | None:
-    nanos = nanos_of(text, Options({} if pattern is None else {"partition.timestamp-formatter": pattern}))
-    return None if nanos is None else (EPOCH + dt.timedelta(microseconds=nanos // 1000)).isoformat(" ")
+    nanos = nanos_of(
+        text, Options({} if pattern is None else {"partition.timestamp-formatter": pattern})
+    )
+    return (
+        None if nanos is None else (EPOCH + dt.timedelta(microseconds=nanos // 1000)).isoformat(" ")
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,10 +46,21 @@ def test_the_default_form_is_lenient(text: str, time: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "2024-01-01 10:00", "2024-01-01T10:00:00", "2024-1-1 1:1:1.1234567890", "20240101", "19782",
-        " 2024-01-01", "2024-01-01 ", "2024-001-1", "9999999999-1-1", "２０２４-01-01", "-5-1-1", "2024-01-01\n",
+        "",
+        "2024-01-01 10:00",
+        "2024-01-01T10:00:00",
+        "2024-1-1 1:1:1.1234567890",
+        "20240101",
+        "19782",
+        " 2024-01-01",
+        "2024-01-01 ",
+        "2024-001-1",
+        "9999999999-1-1",
+        "２０２４-01-01",
+        "-5-1-1",
+        "2024-01-01\n",
     ],
-)  # fmt: skip
+)
 def test_other_texts_name_no_time(text: str) -> None:
     assert named(None, text) is None
 

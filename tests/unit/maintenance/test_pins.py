@@ -9,7 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.errors import CommitContended, InvalidOption, NoSpace, NotFound, PaimonStreamError
+from paimon_stream.errors import (
+    CommitContended,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+)
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -30,7 +36,9 @@ from tests.kits.races import Meanwhile
 NOTHING = dt.timedelta(0)
 
 
-def killed(target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: str = "delete") -> Case:
+def killed(
+    target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: str = "delete"
+) -> Case:
     """A table with seven snapshots, and a rollback that was killed before one of its operations."""
     case = Case.make()
     fault = Fault(at=1, verb=verb, path=path, moment=Moment.BEFORE, stop=True)
@@ -43,17 +51,25 @@ def killed(target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: st
 
 DELETING: dict[str, Callable[[Case], object]] = {
     "expiry": lambda case: case.expire(),
-    "deletion of a tag": lambda case: delete_tag(case.bench.table, "kept", runtime=case.bench.runtime),
-    "orphan removal": lambda case: remove_orphan_files(case.bench.table, dry_run=False, runtime=case.bench.runtime),
+    "deletion of a tag": lambda case: delete_tag(
+        case.bench.table, "kept", runtime=case.bench.runtime
+    ),
+    "orphan removal": lambda case: remove_orphan_files(
+        case.bench.table, dry_run=False, runtime=case.bench.runtime
+    ),
     "another rollback": lambda case: rollback_to(case.bench.table, 3, runtime=case.bench.runtime),
 }
 
 
 @pytest.mark.parametrize("work", DELETING.values(), ids=DELETING.keys())
-def test_what_deletes_is_refused_while_a_rollback_is_under_way(work: Callable[[Case], object]) -> None:
+def test_what_deletes_is_refused_while_a_rollback_is_under_way(
+    work: Callable[[Case], object],
+) -> None:
     case = killed()
     before = case.files()
-    with pytest.raises(CommitContended, match=r"a rollback to snapshot 5 is under way .* began at 20\d\d-"):
+    with pytest.raises(
+        CommitContended, match=r"a rollback to snapshot 5 is under way .* began at 20\d\d-"
+    ):
         work(case)
     assert case.files() == before
 
@@ -79,11 +95,16 @@ def test_after_a_take_over_that_was_killed_the_error_says_how_to_go_on() -> None
     fault = Fault(at=1, verb="list_files", path="_paimon_stream", moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(case.bench.storage, [fault])
     assert isinstance(
-        tried(lambda: rollback_to(replace(table, storage=storage), 3, take_over=True, runtime=runtime)), Killed
+        tried(
+            lambda: rollback_to(replace(table, storage=storage), 3, take_over=True, runtime=runtime)
+        ),
+        Killed,
     )
     assert len(read_pins(case.bench.storage)) == 2
     for target in (3, 5):
-        with pytest.raises(CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"):
+        with pytest.raises(
+            CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"
+        ):
             rollback_to(table, target, runtime=runtime)
     assert rollback_to(table, 5, take_over=True, runtime=runtime).snapshot == 5
     assert not read_pins(case.bench.storage)
@@ -95,13 +116,17 @@ def test_where_another_snapshot_has_the_targets_id_the_error_says_how_to_go_on()
     there = case.bench.snapshots.get(5)
     before = replace(there, delta_manifest_list="manifest-list-before")
     put_pin(storage, pin_path(before, runtime), before)
-    with pytest.raises(CommitContended, match="roll back to snapshot 5, or to another, with take_over"):
+    with pytest.raises(
+        CommitContended, match="roll back to snapshot 5, or to another, with take_over"
+    ):
         rollback_to(table, 5, runtime=runtime)
     assert rollback_to(table, 5, take_over=True, runtime=runtime).snapshot == 5
     assert case.bench.latest().nonce == there.nonce
 
 
-def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_snapshots_id() -> None:
+def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_snapshots_id() -> (
+    None
+):
     case = Case.make()
     bench = case.bench
     create_tag(bench.table, "old", 5, runtime=bench.runtime)
@@ -113,7 +138,9 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
         case.append(number)
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", stop=True)
     dying = FaultyStorage(bench.storage, [fault])
-    assert isinstance(tried(lambda: rollback_to(bench.on(dying), "old", runtime=bench.runtime)), Killed)
+    assert isinstance(
+        tried(lambda: rollback_to(bench.on(dying), "old", runtime=bench.runtime)), Killed
+    )
     bench.storage.delete("tag/tag-old")
     assert rollback_to(bench.table, 5, dry_run=True, runtime=bench.runtime).snapshot == 5
     rollback_to(bench.table, 5, runtime=bench.runtime)
@@ -121,7 +148,9 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
     assert read_pins(bench.storage) == []
 
 
-def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was_killed_and_completed() -> None:
+def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was_killed_and_completed() -> (
+    None
+):
     """The rollback was killed before it looked whether its tag still existed. Only its pin keeps the target."""
     at, met, broken = 0, True, 0
     while met:
@@ -144,7 +173,11 @@ def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was
 def test_a_rollback_stops_when_another_has_taken_over() -> None:
     case = Case.make()
     bench = case.bench
-    storage = Meanwhile(bench.storage, 20, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime))
+    storage = Meanwhile(
+        bench.storage,
+        20,
+        lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime),
+    )
     with pytest.raises(CommitContended, match="another one has taken over"):
         rollback_to(bench.on(storage), 5, runtime=bench.runtime)  # type: ignore[arg-type]
     assert bench.snapshots.ids() == [1, 2, 3]
@@ -182,13 +215,17 @@ def test_the_refusal_of_a_killed_rollback_s_target_that_has_lost_files_says_how_
         bench.storage.delete(f"snapshot/snapshot-{number}")
     bench.storage.delete(manifest_path(lost.delta_manifest_list))
     for target in (5, "old") if tagged else (5,):
-        with pytest.raises(NotFound, match=r"Roll back to another target with take_over \(--take-over\)"):
+        with pytest.raises(
+            NotFound, match=r"Roll back to another target with take_over \(--take-over\)"
+        ):
             rollback_to(bench.table, target, runtime=bench.runtime)
     assert rollback_to(bench.table, 6, take_over=True, runtime=bench.runtime).snapshot == 6
     assert read_pins(bench.storage) == []
 
 
-def test_a_pin_of_a_table_that_was_created_again_goes_with_a_rollback_to_its_first_snapshot() -> None:
+def test_a_pin_of_a_table_that_was_created_again_goes_with_a_rollback_to_its_first_snapshot() -> (
+    None
+):
     case = killed()
     bench = case.bench
     for path in case.files():
@@ -205,7 +242,9 @@ def test_a_kill_after_the_target_was_restored_leaves_no_earliest_hint_that_hides
     case = Case.make()
     bench = case.bench
     case.expire_to(6)  # only the tag keeps snapshot 4
-    fault = Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True)
+    fault = Fault(
+        at=1, verb="put_if_absent", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True
+    )
     storage = FaultyStorage(bench.storage, [fault])
     failed = tried(lambda: rollback_to(bench.on(storage), "kept", runtime=bench.runtime))
     assert isinstance(failed, Killed)
@@ -223,7 +262,9 @@ def test_a_later_snapshot_that_cannot_be_read_is_removed_with_a_warning(
         caplog.clear()
         report = rollback_to(bench.table, 5, dry_run=dry_run, runtime=bench.runtime)
         assert report.snapshots == (6, 7)
-        assert [one for one in caplog.messages if "the later snapshot 6 cannot be read" in one] != []
+        assert [
+            one for one in caplog.messages if "the later snapshot 6 cannot be read" in one
+        ] != []
     assert bench.snapshots.ids() == [1, 2, 3, 4, 5]
     assert read_pins(bench.storage) == []
 
@@ -266,7 +307,9 @@ def test_a_tag_that_an_expiry_may_have_overlooked_is_no_target_until_the_expiry_
             if not refused and not bench.snapshots.exists(5):
                 bench.clock.advance(300_000)
                 bench.storage.write("tag/tag-new", content)
-                refused.append(tried(lambda: rollback_to(bench.table, "new", runtime=bench.runtime)))
+                refused.append(
+                    tried(lambda: rollback_to(bench.table, "new", runtime=bench.runtime))
+                )
                 assert case.files() >= set(paths)
             return super().delete_all(paths)
 
@@ -275,12 +318,16 @@ def test_a_tag_that_an_expiry_may_have_overlooked_is_no_target_until_the_expiry_
     assert (bench.snapshots.ids(), read_pins(bench.storage)) == ([6, 7], [])
 
 
-def test_after_a_killed_expiry_a_tag_is_a_target_as_soon_as_the_next_expiry_has_finished_it() -> None:
+def test_after_a_killed_expiry_a_tag_is_a_target_as_soon_as_the_next_expiry_has_finished_it() -> (
+    None
+):
     case = Case.make()
     bench = case.bench
     case.expire_to(4)
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True)
-    assert isinstance(tried(lambda: case.expire_to(5, FaultyStorage(bench.storage, [fault]))), Killed)
+    assert isinstance(
+        tried(lambda: case.expire_to(5, FaultyStorage(bench.storage, [fault]))), Killed
+    )
     bench.clock.advance(300_000)
     with pytest.raises(CommitContended, match="Run expire_snapshots, then roll back again"):
         rollback_to(bench.table, "kept", runtime=bench.runtime)
@@ -289,7 +336,9 @@ def test_after_a_killed_expiry_a_tag_is_a_target_as_soon_as_the_next_expiry_has_
     assert not case.broken(bench.snapshots.get(4))
 
 
-def test_a_stream_reports_a_rollback_once_and_expires_after_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_reports_a_rollback_once_and_expires_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     case = killed()
     bench = case.bench
     few = {"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1"}
@@ -298,7 +347,9 @@ def test_a_stream_reports_a_rollback_once_and_expires_after_it(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             after(table, bench.latest())
-    assert [one.message for one in caplog.records if "a rollback to snapshot 5" in one.message] != []
+    assert [
+        one.message for one in caplog.records if "a rollback to snapshot 5" in one.message
+    ] != []
     assert len(caplog.records) == 1
     assert (after.failures, after.expired) == (0, 0)
     rollback_to(bench.table, 5, runtime=bench.runtime)
@@ -341,7 +392,9 @@ def test_notes_are_worked_off_when_changelog_has_come_to_outlive_snapshots() -> 
     bench = case.bench
     case.expire_to(5)
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-5", moment=Moment.AFTER, stop=True)
-    assert isinstance(tried(lambda: case.expire_to(6, FaultyStorage(bench.storage, [fault]))), Killed)
+    assert isinstance(
+        tried(lambda: case.expire_to(6, FaultyStorage(bench.storage, [fault]))), Killed
+    )
     with pytest.raises(NotFound, match="Run expire_snapshots, then create the tag again"):
         create_tag(bench.table, "new", 4, runtime=bench.runtime)
     longer = {"changelog.num-retained.max": "50", "snapshot.num-retained.max": "20"}
@@ -353,24 +406,35 @@ def test_notes_are_worked_off_when_changelog_has_come_to_outlive_snapshots() -> 
 
 def full_disk(case: Case, *, first: int = 1, writes: int = 1) -> FaultyStorage:
     """A storage without space for some writes of tags, or for the others that are named."""
-    faults = [Fault(at=at, verb="write", path="tag/", error=NoSpace) for at in range(first, first + writes)]
+    faults = [
+        Fault(at=at, verb="write", path="tag/", error=NoSpace)
+        for at in range(first, first + writes)
+    ]
     return FaultyStorage(case.bench.storage, faults)
 
 
 @pytest.mark.parametrize("target", [5, 4, "kept"])
-def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(target: int | str) -> None:
+def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(
+    target: int | str,
+) -> None:
     case = killed()
     bench = case.bench
-    report = rollback_to(bench.on(full_disk(case)), target, take_over=target != 5, runtime=bench.runtime)
+    report = rollback_to(
+        bench.on(full_disk(case)), target, take_over=target != 5, runtime=bench.runtime
+    )
     assert bench.snapshots.ids()[-1] == report.snapshot
     assert read_pins(bench.storage) == []
 
 
-def test_if_the_disk_stays_full_the_killed_rollback_is_given_up_so_that_files_can_be_deleted() -> None:
+def test_if_the_disk_stays_full_the_killed_rollback_is_given_up_so_that_files_can_be_deleted() -> (
+    None
+):
     case = killed()
     bench = case.bench
     for number in range(2):  # the second time nothing is left to give up
-        with pytest.raises(NoSpace, match="given up.*expire_snapshots" if number == 0 else "Planned"):
+        with pytest.raises(
+            NoSpace, match="given up.*expire_snapshots" if number == 0 else "Planned"
+        ):
             rollback_to(bench.on(full_disk(case, writes=2)), 5, runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [1, 2, 3, 4, 5, 6])
     live = bench.live_names()
@@ -380,7 +444,9 @@ def test_if_the_disk_stays_full_the_killed_rollback_is_given_up_so_that_files_ca
     assert bench.snapshots.ids() == [5]
 
 
-def test_the_only_pin_of_an_expired_target_stays_on_a_full_disk_until_another_target_takes_over() -> None:
+def test_the_only_pin_of_an_expired_target_stays_on_a_full_disk_until_another_target_takes_over() -> (
+    None
+):
     case = killed()
     bench = case.bench
     for number in range(1, 6):
@@ -400,7 +466,9 @@ def test_without_space_for_hints_a_rollback_ends_without_them() -> None:
     case = Case.make()
     bench = case.bench
     case.expire()  # only the tag keeps snapshot 4
-    faults = [Fault(at=at, verb="write", path="T", error=NoSpace) for at in range(1, 9)]  # LATEST, EARLIEST
+    faults = [
+        Fault(at=at, verb="write", path="T", error=NoSpace) for at in range(1, 9)
+    ]  # LATEST, EARLIEST
     rollback_to(bench.on(FaultyStorage(bench.storage, faults)), "kept", runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [4])
     assert not bench.storage.exists("snapshot/LATEST")

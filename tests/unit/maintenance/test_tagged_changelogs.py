@@ -63,7 +63,9 @@ def test_an_expired_changelog_stops_neither_orphans_nor_abort_nor_verify(keep) -
     TableCommit(bench.table, "me", runtime=bench.runtime).abort([aborted])
     assert not bench.storage.exists("bucket-0/never-committed")
     codes = {one.code for one in verify(bench.table, sample=0).findings}
-    assert not {code for code in codes if "list" in code or "manifest" in code or "changelog" in code}
+    assert not {
+        code for code in codes if "list" in code or "manifest" in code or "changelog" in code
+    }
 
 
 def test_a_snapshot_restored_from_its_tag_needs_no_changelog() -> None:

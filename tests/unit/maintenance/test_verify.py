@@ -43,7 +43,9 @@ NAMES = sorted(one.name for one in GOLDEN.iterdir() if (one / "db.db").is_dir())
 
 
 def look(table: Table, storage: Storage | None = None, sample: int = 1000) -> VerifyReport:
-    return verify(replace(table, storage=storage or table.storage), sample=sample, runtime=simulated(0))
+    return verify(
+        replace(table, storage=storage or table.storage), sample=sample, runtime=simulated(0)
+    )
 
 
 def in_memory(name: str) -> Table:
@@ -78,10 +80,18 @@ def test_nothing_is_written() -> None:
     table = in_memory("pk_updates")
     storage = FaultyStorage(table.storage)
     look(table, storage)
-    assert {one.verb for one in storage.operations} <= {"read", "stat", "list_files", "list_folders", "open_input"}
+    assert {one.verb for one in storage.operations} <= {
+        "read",
+        "stat",
+        "list_files",
+        "list_folders",
+        "open_input",
+    }
 
 
-def test_the_method_of_the_table_reports_its_progress(golden: Callable[[str], tuple[Path, Any]]) -> None:
+def test_the_method_of_the_table_reports_its_progress(
+    golden: Callable[[str], tuple[Path, Any]],
+) -> None:
     path, _ = golden("append_partitioned")
     calls: list[tuple[str, int, int | None]] = []
     report = PaimonTable.load(str(path)).verify(sample=2, progress=lambda *one: calls.append(one))
@@ -140,7 +150,9 @@ class Damage:
         self.storage.write(f"manifest/{name}", data)
         return len(data)
 
-    def entries(self, change: Callable[[list[ManifestEntry]], list[ManifestEntry]], **meta: Any) -> None:
+    def entries(
+        self, change: Callable[[list[ManifestEntry]], list[ManifestEntry]], **meta: Any
+    ) -> None:
         """Writes the newest delta manifest and its list again. `meta` changes the entry of the list."""
         latest = self.latest
         (old,) = self.manifests.delta(latest)
@@ -148,13 +160,20 @@ class Damage:
         data = encode_manifest(made, compression="zstd", level=1)
         self.storage.write(f"manifest/{old.file_name}", data)
         added = sum(one.kind is FileKind.ADD for one in made)
-        fitting = {"file_size": len(data), "num_added_files": added, "num_deleted_files": len(made) - added, **meta}
+        fitting = {
+            "file_size": len(data),
+            "num_added_files": added,
+            "num_deleted_files": len(made) - added,
+            **meta,
+        }
         size = self.write_list(latest.delta_manifest_list, [replace(old, **fitting)])
         self.snapshot(delta_manifest_list_size=size)
 
     def first(self, **change: Any) -> None:
         """Changes the first entry of the newest delta manifest."""
-        self.entries(lambda all_: [replace(all_[0], file=replace(all_[0].file, **change)), *all_[1:]])
+        self.entries(
+            lambda all_: [replace(all_[0], file=replace(all_[0].file, **change)), *all_[1:]]
+        )
 
     def data_path(self) -> str:
         one = self.manifests.read(self.manifests.delta(self.latest)[0])[0]
@@ -175,7 +194,9 @@ def shifted(column: str, by: int) -> Callable[[pa.Table], pa.Table]:
     def change(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index(column)
         values = [None if one is None else one + by for one in rows.column(column).to_pylist()]
-        return rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
+        return rows.set_column(
+            at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type)
+        )
 
     return change
 
@@ -183,13 +204,17 @@ def shifted(column: str, by: int) -> Callable[[pa.Table], pa.Table]:
 def named(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     def change(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index(column)
-        return rows.set_column(at, rows.schema.field(at), pa.array([value] * len(rows), rows.schema.field(at).type))
+        return rows.set_column(
+            at, rows.schema.field(at), pa.array([value] * len(rows), rows.schema.field(at).type)
+        )
 
     return change
 
 
 def swap_delete(all_: list[ManifestEntry]) -> list[ManifestEntry]:
-    gone = replace(all_[0], kind=FileKind.DELETE, file=replace(all_[0].file, file_name="never-there"))
+    gone = replace(
+        all_[0], kind=FileKind.DELETE, file=replace(all_[0].file, file_name="never-there")
+    )
     return [*all_, gone]
 
 
@@ -249,9 +274,14 @@ def other_bucket(d: Damage) -> None:
     """The entries, and the files, in the next bucket."""
     for one in d.manifests.read(d.manifests.delta(d.latest)[0]):
         moved = (one.bucket + 1) % one.total_buckets
-        old, new = (d.table.layout.data_file(one.partition, at, one.file.file_name) for at in (one.bucket, moved))
+        old, new = (
+            d.table.layout.data_file(one.partition, at, one.file.file_name)
+            for at in (one.bucket, moved)
+        )
         d.storage.write(new, d.storage.read(old))
-    d.entries(lambda all_: [replace(one, bucket=(one.bucket + 1) % one.total_buckets) for one in all_])
+    d.entries(
+        lambda all_: [replace(one, bucket=(one.bucket + 1) % one.total_buckets) for one in all_]
+    )
 
 
 def overlapping(d: Damage) -> None:
@@ -266,7 +296,8 @@ def wrong_bounds(d: Damage) -> None:
     types = [one.type for one in columns]
     high = serialize(types, [None] * len(types))
     d.first(
-        value_stats=SimpleStats(min_values=high, max_values=high, null_counts=(77,) * len(types)), value_stats_cols=None
+        value_stats=SimpleStats(min_values=high, max_values=high, null_counts=(77,) * len(types)),
+        value_stats_cols=None,
     )
     assert meta
 
@@ -275,7 +306,9 @@ def contradictory_schema(d: Damage) -> None:
     """A schema in which a text column is summed."""
     old = d.storage.read(f"schema/schema-{d.table.schema.id}").decode()
     engine = '"merge-engine" : "aggregation", "fields.default-aggregate-function" : "sum", '
-    d.storage.write("schema/schema-0", old.replace('"options" : {', '"options" : {' + engine).encode())
+    d.storage.write(
+        "schema/schema-0", old.replace('"options" : {', '"options" : {' + engine).encode()
+    )
 
 
 def lookup_switched_on(d: Damage) -> None:
@@ -289,7 +322,9 @@ def lookup_switched_on(d: Damage) -> None:
 PLAIN = "append_bucketed"
 BROKEN = {
     "snapshot-broken": write("snapshot/snapshot-1", b"{]"),
-    "snapshot-id": lambda d: d.storage.write("snapshot/snapshot-3", d.storage.read("snapshot/snapshot-2")),
+    "snapshot-id": lambda d: d.storage.write(
+        "snapshot/snapshot-3", d.storage.read("snapshot/snapshot-2")
+    ),
     "record-count-line": lambda d: d.put(replace(d.snapshots.get(1), total_record_count=7)),
     "watermark-back": lambda d: d.put(replace(d.snapshots.get(1), watermark=7)),
     "time-back": lambda d: d.snapshot(time_millis=5),
@@ -313,7 +348,9 @@ BROKEN = {
     "total-record-count": lambda d: d.snapshot(total_record_count=1),
     "file-missing": lambda d: d.storage.delete(d.data_path()),
     "file-size": lambda d: d.storage.write(d.data_path(), b"PAR1"),
-    "file-broken": lambda d: d.storage.write(d.data_path(), bytes(len(d.storage.read(d.data_path())))),
+    "file-broken": lambda d: d.storage.write(
+        d.data_path(), bytes(len(d.storage.read(d.data_path())))
+    ),
     "duplicate-add": add_again,
     "delete-without-add": lambda d: d.entries(swap_delete),
     "merge-changed-files": lose_by_merging,
@@ -391,9 +428,14 @@ def test_one_lost_file_is_one_finding_with_the_snapshots_and_tags_that_need_it()
     bench.storage.delete("bucket-0/f1")
     (lost,) = look(bench.table, sample=0).findings
     assert (lost.code, lost.path, lost.snapshots, lost.tags) == (
-        "file-missing", "bucket-0/f1", ((2, 4),), ("kept",)
-    )  # fmt: skip
-    assert lost.message == ("File bucket-0/f1 does not exist. Needed by snapshots 2 to 4 and tag 'kept'.")
+        "file-missing",
+        "bucket-0/f1",
+        ((2, 4),),
+        ("kept",),
+    )
+    assert lost.message == (
+        "File bucket-0/f1 does not exist. Needed by snapshots 2 to 4 and tag 'kept'."
+    )
     manifest = bench.manifests.delta(bench.snapshots.get(4))[0].file_name
     bench.storage.delete(f"manifest/{manifest}")
     _, gone = look(bench.table, sample=0).findings
@@ -406,13 +448,19 @@ def test_bytes_damaged_anywhere_never_make_it_fail(seed: int) -> None:
     rng = random.Random(seed)
     for name in ("pk_updates", "evolved", "append_partitioned"):
         table = in_memory(name)
-        paths = [one.path for folder in _folders(table.storage) for one in table.storage.list_files(folder)]
+        paths = [
+            one.path
+            for folder in _folders(table.storage)
+            for one in table.storage.list_files(folder)
+        ]
         for path in rng.sample(paths, 8):
             before = table.storage.read(path)
             data = bytearray(before)
             for _ in range(3):
                 data[rng.randrange(len(data))] = rng.randrange(256)
-            table.storage.write(path, bytes(data[: rng.choice((len(data), rng.randrange(len(data) + 1)))]))
+            table.storage.write(
+                path, bytes(data[: rng.choice((len(data), rng.randrange(len(data) + 1)))])
+            )
             look(table)
             table.storage.write(path, before)
         assert look(table).findings == ()
@@ -443,8 +491,12 @@ def test_a_block_that_several_manifests_have_is_judged_in_each() -> None:
     assert report.checked["entries"] >= 1000 * len(found)
     for path, (schema, codec, blocks) in found.items():
         whole = bench.storage.read(path)
-        bench.storage.write(path, encode_file(schema, codec, [blocks[0]._replace(records=999), *blocks[1:]]))
-        assert ("manifest-broken", path) in {(one.code, one.path) for one in look(bench.table, sample=0).findings}
+        bench.storage.write(
+            path, encode_file(schema, codec, [blocks[0]._replace(records=999), *blocks[1:]])
+        )
+        assert ("manifest-broken", path) in {
+            (one.code, one.path) for one in look(bench.table, sample=0).findings
+        }
         bench.storage.write(path, whole)
     bench.storage.delete("bucket-0/f0-7")
     assert [one.path for one in look(bench.table, sample=0).findings] == ["bucket-0/f0-7"]
@@ -499,7 +551,9 @@ def test_a_negative_sample_is_refused() -> None:
         look(grown().bench.table, sample=-1)
 
 
-@pytest.mark.parametrize("key", ["deletion-vectors.enabled", "data-evolution.enabled", "row-tracking.enabled"])
+@pytest.mark.parametrize(
+    "key", ["deletion-vectors.enabled", "data-evolution.enabled", "row-tracking.enabled"]
+)
 def test_an_option_that_says_what_is_checked_is_not_passed_over(key: str) -> None:
     bench = grown().bench
     table = replace(bench.table, options=Options({key: "perhaps"}, location="t"))
@@ -511,7 +565,9 @@ def test_index_files_are_looked_for_where_the_table_has_them() -> None:
     bench = Bench(options={"index-file-in-data-file-dir": "true"})
     file = IndexFileMeta(index_type="bitmap", file_name="i", file_size=5, row_count=1)
     bench.storage.write("bucket-0/i", b"index")
-    bench.committer().commit(bench.request(0, [replace(bench.message("f"), new_index_files=(file,))]))
+    bench.committer().commit(
+        bench.request(0, [replace(bench.message("f"), new_index_files=(file,))])
+    )
     assert look(bench.table, sample=0).findings == ()
     bench.storage.delete("bucket-0/i")
     assert [(one.code, one.path) for one in look(bench.table, sample=0).findings] == [

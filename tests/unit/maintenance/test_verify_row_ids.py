@@ -39,8 +39,13 @@ def test_ids_that_were_given_out_twice_are_found(tmp_path: Path) -> None:
     (found,) = (one for one in table.verify().findings if one.code.startswith("row-ids"))
     assert found.code == "row-ids-twice"
     assert "from 1 on" in found.message
-    change(tmp_path / "t/schema/schema-0", options={"row-tracking.enabled": "true", "data-evolution.enabled": "true"})
-    assert not PaimonTable.load(str(tmp_path / "t")).verify().findings, "two files may hold columns of the same rows"
+    change(
+        tmp_path / "t/schema/schema-0",
+        options={"row-tracking.enabled": "true", "data-evolution.enabled": "true"},
+    )
+    assert not PaimonTable.load(str(tmp_path / "t")).verify().findings, (
+        "two files may hold columns of the same rows"
+    )
 
 
 def test_rows_from_before_row_tracking_are_found(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ MAP = pa.map_(pa.string(), pa.int32())
         (MAP, None, None, True),
     ],
 )
-def test_an_update_counts_if_a_value_differs_for_java(type_: pa.DataType, before: Any, after: Any, equal: bool) -> None:
+def test_an_update_counts_if_a_value_differs_for_java(
+    type_: pa.DataType, before: Any, after: Any, equal: bool
+) -> None:
     spec = MergeSpec(table="t", engine="deduplicate", keys=("k",), lookup=True, rules={})
     how = Comparison(spec=spec, level=5, known=1, looks_up=True, logs=True, compared=("k", "v"))
     schema = pa.schema([("k", pa.int32()), ("v", type_), (SEQUENCE, pa.int64()), (KIND, pa.int8())])

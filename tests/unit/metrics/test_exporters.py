@@ -16,7 +16,13 @@ import pytest
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, InvalidOption, MissingExtra
-from paimon_stream.metrics.commits import COUNTERS, METRICS, CommitMetrics, report_to_all, snake_case
+from paimon_stream.metrics.commits import (
+    COUNTERS,
+    METRICS,
+    CommitMetrics,
+    report_to_all,
+    snake_case,
+)
 from paimon_stream.runtime import system
 
 LOWEST_FREE = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
@@ -24,9 +30,17 @@ LOW_PORTS_ARE_KEPT = LOWEST_FREE.exists() and int(LOWEST_FREE.read_text()) > 81
 EXAMPLES = Path(__file__).parents[3] / "examples/monitoring"
 PHASES = {"judge": 1.0, "write": 20.0, "stage": 4.0, "publish": 5.0}
 REPORT = CommitReport(
-    location="/data/shop.db/orders", user="u", identifier=7, outcome="committed", snapshot_id=3, attempts=2, rows=10,
-    files=1, bytes=100, phases=PHASES,
-)  # fmt: skip
+    location="/data/shop.db/orders",
+    user="u",
+    identifier=7,
+    outcome="committed",
+    snapshot_id=3,
+    attempts=2,
+    rows=10,
+    files=1,
+    bytes=100,
+    phases=PHASES,
+)
 
 
 @dataclass
@@ -47,7 +61,11 @@ def prometheus():
     from paimon_stream.metrics.prometheus import PrometheusCollector
 
     registry = client.CollectorRegistry()
-    return PrometheusCollector(registry), registry, lambda: client.generate_latest(registry).decode()
+    return (
+        PrometheusCollector(registry),
+        registry,
+        lambda: client.generate_latest(registry).decode(),
+    )
 
 
 def test_prometheus_gets_every_metric(prometheus):
@@ -59,11 +77,14 @@ def test_prometheus_gets_every_metric(prometheus):
     assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 9
     assert registry.get_sample_value("paimon_stream_lost_races_total", labels) == 1
     totals = [
-        registry.get_sample_value(f"paimon_stream_committed_{one}_total", labels) for one in ("rows", "files", "bytes")
+        registry.get_sample_value(f"paimon_stream_committed_{one}_total", labels)
+        for one in ("rows", "files", "bytes")
     ]
     assert totals == [10, 1, 100]
     assert registry.get_sample_value("paimon_stream_conflicts_total", labels) == 1
-    assert registry.get_sample_value("paimon_stream_commit_duration", {**labels, "part": "p95"}) == 9
+    assert (
+        registry.get_sample_value("paimon_stream_commit_duration", {**labels, "part": "p95"}) == 9
+    )
     samples = [sample for metric in registry.collect() for sample in metric.samples]
     assert len(samples) == len(METRICS)
 
@@ -73,7 +94,9 @@ def test_prometheus_text_tells_sinks_apart(prometheus):
     collector.add(Sink())
     collector.add(Sink(name="late"))
     found = text()
-    assert 'paimon_stream_skipped_batches_total{name="late",table="/data/shop.db/orders"} 0.0' in found
+    assert (
+        'paimon_stream_skipped_batches_total{name="late",table="/data/shop.db/orders"} 0.0' in found
+    )
     assert found.count("# TYPE paimon_stream_skipped_batches_total counter") == 1
 
 
@@ -95,19 +118,25 @@ def test_a_sink_of_the_same_table_and_name_replaces_the_earlier_one(prometheus):
     collector.add(Sink()).counted.report(REPORT)
     for _ in range(100):
         collector.add(Sink())
-    assert len([sample for metric in registry.collect() for sample in metric.samples]) == len(METRICS)
+    assert len([sample for metric in registry.collect() for sample in metric.samples]) == len(
+        METRICS
+    )
     labels = {"table": "/data/shop.db/orders", "name": ""}
     assert registry.get_sample_value("paimon_stream_last_commit_duration", labels) == 0
 
 
-def test_metrics_are_pushed_after_a_batch_and_a_gateway_that_is_away_changes_nothing(prometheus, caplog):
+def test_metrics_are_pushed_after_a_batch_and_a_gateway_that_is_away_changes_nothing(
+    prometheus, caplog
+):
     client = pytest.importorskip("prometheus_client")
     collector, registry, _ = prometheus
     sink, pushed = collector.add(Sink()), []
 
     class Gateway(BaseHTTPRequestHandler):
         def do_PUT(self):
-            pushed.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            pushed.append(
+                (self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+            )
             self.send_response(200)
             self.end_headers()
 
@@ -119,7 +148,9 @@ def test_metrics_are_pushed_after_a_batch_and_a_gateway_that_is_away_changes_not
     thread.start()
 
     def push(report):
-        client.push_to_gateway(f"127.0.0.1:{gateway.server_port}", job="nightly", registry=registry, timeout=10)
+        client.push_to_gateway(
+            f"127.0.0.1:{gateway.server_port}", job="nightly", registry=registry, timeout=10
+        )
 
     failing: set[int] = set()
     report_to_all([sink.counted.report, push], REPORT, failing)
@@ -146,7 +177,9 @@ def test_prometheus_is_answered_at_a_port(prometheus):
     collector.add(Sink(name="served"))
     server = collector.serve(0, "127.0.0.1")
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{server.server_port}/metrics", timeout=10
+        ) as answer:
             assert b'paimon_stream_lost_races_total{name="served"' in answer.read()
     finally:
         closed(server)
@@ -165,7 +198,8 @@ def test_a_port_that_is_taken_is_one_clear_error(prometheus):
 
 
 @pytest.mark.parametrize(
-    ("port", "address"), [(70_000, "127.0.0.1"), (0, "192.0.2.1"), (0, "no such host"), (0, "a" * 70), ("81", "")]
+    ("port", "address"),
+    [(70_000, "127.0.0.1"), (0, "192.0.2.1"), (0, "no such host"), (0, "a" * 70), ("81", "")],
 )
 def test_a_place_that_cannot_be_had_is_named(prometheus, port, address):
     with pytest.raises(InvalidOption, match=f"{address}:{port}: .*1024 to 65535"):
@@ -185,7 +219,9 @@ def test_a_port_that_needs_a_right_is_one_clear_error():
         "try:\n    collector.serve(81, '127.0.0.1')\n"
         "except errors.InvalidOption as refused:\n    print(refused)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "127.0.0.1:81: Permission denied. Give another port, of 1024 to 65535" in done.stdout
 
 
@@ -198,9 +234,15 @@ def test_opentelemetry_gets_every_metric():
     reader, sink = InMemoryMetricReader(), Sink(name="late")
     observe_metrics(sink, Sink(), meter=sdk.MeterProvider([reader]).get_meter("test"))
     sink.counted.report(REPORT)
-    found = {one.name: one for one in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics}
+    found = {
+        one.name: one
+        for one in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    }
     assert set(found) == {f"paimon_stream.{snake_case(name)}" for name in METRICS}
-    points = {one.attributes["name"]: one for one in found["paimon_stream.last_commit_duration"].data.data_points}
+    points = {
+        one.attributes["name"]: one
+        for one in found["paimon_stream.last_commit_duration"].data.data_points
+    }
     assert (points["late"].value, points[""].value) == (9, 0)
     assert points["late"].attributes["table"] == sink.location
     assert found["paimon_stream.last_commit_duration"].unit == "ms"
@@ -220,7 +262,10 @@ def test_opentelemetry_computes_the_metrics_of_a_sink_once_in_a_collection():
             self.computed += 1
             return super().metrics()
 
-    readers, sinks = [InMemoryMetricReader(), InMemoryMetricReader()], [Counted(name="a"), Counted(name="b")]
+    readers, sinks = (
+        [InMemoryMetricReader(), InMemoryMetricReader()],
+        [Counted(name="a"), Counted(name="b")],
+    )
     observe_metrics(*sinks, meter=sdk.MeterProvider(readers).get_meter("test"))
     for number, reader in enumerate([*readers, *readers], 1):
         sinks[0].counted.report(REPORT)
@@ -244,26 +289,39 @@ def test_a_span_for_each_batch_with_its_phases():
     provider.add_span_processor(SimpleSpanProcessor(spans))
     BatchSpans(provider.get_tracer("test"))(REPORT)
     *phases, batch = spans.get_finished_spans()
-    assert {one.name: (one.end_time - one.start_time) / 1e6 for one in phases} == pytest.approx(PHASES, abs=0.01)
+    assert {one.name: (one.end_time - one.start_time) / 1e6 for one in phases} == pytest.approx(
+        PHASES, abs=0.01
+    )
     assert [one.name for one in phases] == list(PHASES)
     assert all(one.parent.span_id == batch.context.span_id for one in phases)
     assert phases[0].start_time == batch.start_time
     assert phases[-1].end_time == pytest.approx(batch.end_time, abs=1000)
     assert abs(batch.end_time / 1e6 - system().clock.now_millis()) < 60_000
     assert dict(batch.attributes) == {
-        "paimon_stream.table": REPORT.location, "paimon_stream.user": "u", "paimon_stream.batch": 7,
-        "paimon_stream.outcome": "committed", "paimon_stream.attempts": 2, "paimon_stream.rows": 10,
-        "paimon_stream.files": 1, "paimon_stream.bytes": 100, "paimon_stream.snapshot": 3,
-    }  # fmt: skip
+        "paimon_stream.table": REPORT.location,
+        "paimon_stream.user": "u",
+        "paimon_stream.batch": 7,
+        "paimon_stream.outcome": "committed",
+        "paimon_stream.attempts": 2,
+        "paimon_stream.rows": 10,
+        "paimon_stream.files": 1,
+        "paimon_stream.bytes": 100,
+        "paimon_stream.snapshot": 3,
+    }
 
 
-@pytest.mark.parametrize("module", ["prometheus_client", "opentelemetry.trace", "opentelemetry.metrics"])
+@pytest.mark.parametrize(
+    "module", ["prometheus_client", "opentelemetry.trace", "opentelemetry.metrics"]
+)
 def test_a_missing_library_is_named(monkeypatch, module):
     from paimon_stream.metrics import opentelemetry, prometheus
 
     monkeypatch.setitem(__import__("sys").modules, module, None)
     extra = module.partition(".")[0].removesuffix("_client")
-    made = {"prometheus_client": prometheus.PrometheusCollector, "opentelemetry.trace": opentelemetry.BatchSpans}
+    made = {
+        "prometheus_client": prometheus.PrometheusCollector,
+        "opentelemetry.trace": opentelemetry.BatchSpans,
+    }
     with pytest.raises(MissingExtra, match=f"extra '{extra}'"):
         made.get(module, opentelemetry.observe_metrics)()
 
@@ -275,10 +333,16 @@ def test_the_dashboard_and_the_alerts_name_metrics_that_exist(prometheus):
     there = {sample.name for metric in registry.collect() for sample in metric.samples}
     dashboard = json.loads((EXAMPLES / "grafana.json").read_text())
     alerts = [
-        one for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"] for one in group["rules"]
+        one
+        for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]
+        for one in group["rules"]
     ]
     of_panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    asked = [*of_panels, dashboard["templating"]["list"][1]["query"]["query"], *(one["expr"] for one in alerts)]
+    asked = [
+        *of_panels,
+        dashboard["templating"]["list"][1]["query"]["query"],
+        *(one["expr"] for one in alerts),
+    ]
     for expression in asked:
         names = set(re.findall(r"paimon_stream_\w+", expression))
         assert names, expression

@@ -22,7 +22,7 @@ from paimon_stream.metrics.commits import (
     Reporter,
     log_report,
     report_to_all,
-)  # fmt: skip
+)
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.commits import Bench, data_file
 
@@ -39,10 +39,21 @@ REPORT = CommitReport(
     phases={"write": 100.25, "publish": 20.5},
 )
 KEYS = {
-    "paimon_table", "paimon_user", "paimon_batch", "paimon_outcome", "paimon_snapshot", "paimon_attempts",
-    "paimon_rows", "paimon_files", "paimon_bytes", "paimon_millis", "paimon_phases", "paimon_reused",
-    "paimon_requests", "paimon_trips",
-}  # fmt: skip
+    "paimon_table",
+    "paimon_user",
+    "paimon_batch",
+    "paimon_outcome",
+    "paimon_snapshot",
+    "paimon_attempts",
+    "paimon_rows",
+    "paimon_files",
+    "paimon_bytes",
+    "paimon_millis",
+    "paimon_phases",
+    "paimon_reused",
+    "paimon_requests",
+    "paimon_trips",
+}
 
 
 @pytest.fixture
@@ -70,11 +81,15 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
             "121 ms (4 round trips: 5 GET, 6 PUT), user paimon-stream_q1",
         ),
         (
-            CommitReport(location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"),
+            CommitReport(
+                location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"
+            ),
             "/t: batch 3 was already committed as snapshot 4, user u",
         ),
         (
-            CommitReport(location="/t", user="u", identifier=3, snapshot_id=None, outcome="already committed"),
+            CommitReport(
+                location="/t", user="u", identifier=3, snapshot_id=None, outcome="already committed"
+            ),
             "/t: batch 3 was already committed in a snapshot since expired, user u",
         ),
         (
@@ -87,7 +102,9 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
         ),
     ],
 )
-def test_each_outcome_is_one_line(log: pytest.LogCaptureFixture, report: CommitReport, line: str) -> None:
+def test_each_outcome_is_one_line(
+    log: pytest.LogCaptureFixture, report: CommitReport, line: str
+) -> None:
     log_report(report)
     (record,) = log.records
     assert record.getMessage() == line
@@ -131,7 +148,9 @@ def failing(error: BaseException) -> Reporter:
     return report
 
 
-def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.LogCaptureFixture) -> None:
+def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(
+    log: pytest.LogCaptureFixture,
+) -> None:
     heard: list[CommitReport] = []
     report_to_all([failing(RuntimeError("no network")), heard.append], REPORT, set())
     assert heard == [REPORT]
@@ -141,7 +160,9 @@ def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.
     assert record.exc_info
 
 
-def test_a_reporter_that_goes_on_failing_is_logged_once_until_it_works_again(log: pytest.LogCaptureFixture) -> None:
+def test_a_reporter_that_goes_on_failing_is_logged_once_until_it_works_again(
+    log: pytest.LogCaptureFixture,
+) -> None:
     wrong: list[Exception] = []
 
     def push(report: CommitReport) -> None:
@@ -166,10 +187,18 @@ def test_an_interrupt_in_a_reporter_is_not_swallowed() -> None:
 # -- the metrics of a sink ----------------------------------------------------------------------------
 
 
-def changes(kind: FileKind, *rows: int, bucket: int = 0, changelog: tuple[int, ...] = ()) -> Changes:
+def changes(
+    kind: FileKind, *rows: int, bucket: int = 0, changelog: tuple[int, ...] = ()
+) -> Changes:
     def entries(kind: FileKind, rows: tuple[int, ...]) -> tuple[ManifestEntry, ...]:
         return tuple(
-            ManifestEntry(kind=kind, partition=EMPTY_ROW, bucket=bucket, total_buckets=2, file=data_file(f"f{n}", n))
+            ManifestEntry(
+                kind=kind,
+                partition=EMPTY_ROW,
+                bucket=bucket,
+                total_buckets=2,
+                file=data_file(f"f{n}", n),
+            )
             for n in rows
         )
 
@@ -204,9 +233,13 @@ def test_a_commit_is_counted_as_java_counts_it() -> None:
 def test_metrics_have_javas_names_and_ours() -> None:
     metrics = CommitMetrics()
     assert set(metrics.values()) == set(METRICS)
-    assert {metrics.values()[name] for name in ("lastCommittedSnapshotId", "lastSnapshotId")} == {-1}
+    assert {metrics.values()[name] for name in ("lastCommittedSnapshotId", "lastSnapshotId")} == {
+        -1
+    }
     counts = Counts(files_added=3, records_appended=30, compaction_input_bytes=8)
-    metrics.report(replace(REPORT, counts=counts, compact_snapshot_id=13, manifests_merged=4, removed_files=2))
+    metrics.report(
+        replace(REPORT, counts=counts, compact_snapshot_id=13, manifests_merged=4, removed_files=2)
+    )
     values = metrics.values()
     assert set(values) == set(METRICS)
     assert values["lastCommitDuration"] == values["commitDuration.max"] == 20.5
@@ -214,17 +247,34 @@ def test_metrics_have_javas_names_and_ours() -> None:
     assert (values["lastTableFilesAdded"], values["lastDeltaRecordsAppended"]) == (3, 30)
     assert (values["lastCompactionInputFileSize"], values["lastGeneratedSnapshots"]) == (8, 2)
     assert values["lastCommittedSnapshotId"] == values["lastSnapshotId"] == 13
-    assert values["lastCommitTrips"] == values["lastCommitRequests.GET"] == 0, "the local disk counts nothing"
-    assert (values["lostRaces"], values["manifestsMerged"], values["orphanFilesDeleted"]) == (1, 4, 2)
+    assert values["lastCommitTrips"] == values["lastCommitRequests.GET"] == 0, (
+        "the local disk counts nothing"
+    )
+    assert (values["lostRaces"], values["manifestsMerged"], values["orphanFilesDeleted"]) == (
+        1,
+        4,
+        2,
+    )
 
 
 def test_skipped_empty_and_failed_batches_leave_the_last_commit_as_it_was() -> None:
     metrics = CommitMetrics()
     metrics.report(REPORT)
     before = metrics.values()
-    metrics.report(CommitReport(location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"))
-    metrics.report(replace(REPORT, outcome="empty", snapshot_id=None, compact_failed="others came first"))
-    errors = [CommitUnknown("?"), DeletedFiles("gone"), SequenceConflict("twice"), ValueError("theirs")]
+    metrics.report(
+        CommitReport(
+            location="/t", user="u", identifier=3, snapshot_id=4, outcome="already committed"
+        )
+    )
+    metrics.report(
+        replace(REPORT, outcome="empty", snapshot_id=None, compact_failed="others came first")
+    )
+    errors = [
+        CommitUnknown("?"),
+        DeletedFiles("gone"),
+        SequenceConflict("twice"),
+        ValueError("theirs"),
+    ]
     for error in errors:
         metrics.failed(error)
     changed = {name: value for name, value in metrics.values().items() if value != before[name]}
@@ -239,11 +289,17 @@ def test_skipped_empty_and_failed_batches_leave_the_last_commit_as_it_was() -> N
 
 def test_expiry_after_commits_is_counted() -> None:
     metrics = CommitMetrics()
-    metrics.expired(ExpireReport(location="/t", snapshots=(3, 4), files={"data files": 5, "manifests": 2}))
+    metrics.expired(
+        ExpireReport(location="/t", snapshots=(3, 4), files={"data files": 5, "manifests": 2})
+    )
     metrics.expired(ExpireReport(location="/t"))
     metrics.expired(None)
     found = metrics.values()
-    assert [found[name] for name in ("expiredSnapshots", "expiredFiles", "failedExpiries")] == [2, 7, 1]
+    assert [found[name] for name in ("expiredSnapshots", "expiredFiles", "failedExpiries")] == [
+        2,
+        7,
+        1,
+    ]
 
 
 def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -> None:
@@ -254,16 +310,32 @@ def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -
     for value in range(1, 201):
         histogram.update(float(value))
     found = histogram.distribution()
-    assert [round(found[part], 2) for part in PARTS] == [201, 101, 200, 150.5, 150.5, 195.95, 199.99]
+    assert [round(found[part], 2) for part in PARTS] == [
+        201,
+        101,
+        200,
+        150.5,
+        150.5,
+        195.95,
+        199.99,
+    ]
 
 
 def test_a_table_records_a_summary_of_each_batch() -> None:
     bench = Bench(partitioned=True)
     messages = (bench.message("a", rows=3, dt="x"), bench.message("b", rows=4, dt="y", bucket=1))
     summary = BatchSummary.of_messages(messages, millis=12.6, reused=False)
-    assert summary == BatchSummary(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
+    assert summary == BatchSummary(
+        files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13
+    )
     assert BatchSummary.of(summary.properties()) == summary
     assert summary.properties()["paimon-stream.write-millis"] == "13"
     assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
-    assert BatchSummary.of({"paimon-stream.rows": "9" * 5000, "paimon-stream.files": "²"}) == BatchSummary()
-    assert BatchSummary.of_messages((), millis=None, reused=True).properties()["paimon-stream.reused"] == "1"
+    assert (
+        BatchSummary.of({"paimon-stream.rows": "9" * 5000, "paimon-stream.files": "²"})
+        == BatchSummary()
+    )
+    assert (
+        BatchSummary.of_messages((), millis=None, reused=True).properties()["paimon-stream.reused"]
+        == "1"
+    )

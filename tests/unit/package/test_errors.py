@@ -14,7 +14,9 @@ from paimon_stream.errors import PaimonStreamError, StorageError, Unavailable, b
 
 DOCS = Path(__file__).parents[3] / "docs"
 CLASSES = {
-    name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, PaimonStreamError)
+    name: kind
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, PaimonStreamError)
 }
 
 
@@ -34,7 +36,11 @@ def drawn_parents() -> dict[str, str | None]:
 
 def test_the_drawn_tree_is_the_tree() -> None:
     bases = {name: kind.__base__ for name, kind in CLASSES.items()}
-    real = {name: base.__name__ if base in CLASSES.values() else None for name, base in bases.items() if base}
+    real = {
+        name: base.__name__ if base in CLASSES.values() else None
+        for name, base in bases.items()
+        if base
+    }
     assert drawn_parents() == real
 
 

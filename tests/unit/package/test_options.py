@@ -43,7 +43,9 @@ def test_no_key_or_alias_is_declared_twice() -> None:
 
 
 def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text() == generator.render(), "run: python -m docs.generators.options > docs/options.md"
+    assert PAGE.read_text() == generator.render(), (
+        "run: python -m docs.generators.options > docs/options.md"
+    )
 
 
 def test_the_page_of_stores_is_what_the_tables_say() -> None:
@@ -61,10 +63,18 @@ def test_the_page_names_every_option_and_alias() -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("0", 0), ("17", 17), ("17b", 17), ("1 kb", 1024), ("1k", 1024), ("128 mb", 128 << 20),
-        ("128MB", 128 << 20), (" 2 g ", 2 << 30), ("1 tebibytes", 1 << 40), ("1 m", 1 << 20),
+        ("0", 0),
+        ("17", 17),
+        ("17b", 17),
+        ("1 kb", 1024),
+        ("1k", 1024),
+        ("128 mb", 128 << 20),
+        ("128MB", 128 << 20),
+        (" 2 g ", 2 << 30),
+        ("1 tebibytes", 1 << 40),
+        ("1 m", 1 << 20),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_bytes(text: str, size: int) -> None:
     assert Options({"target-file-size": text}).value(declared.TARGET_FILE_SIZE) == size
 
@@ -72,10 +82,17 @@ def test_sizes_are_bytes(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "millis"),
     [
-        ("0", 0), ("250", 250), ("10 ms", 10), ("1 s", 1000), ("10 min", 600_000), ("1h", 3_600_000),
-        ("2 days", 172_800_000), ("1 m", 60_000), (" 3 SECONDS ", 3000),
+        ("0", 0),
+        ("250", 250),
+        ("10 ms", 10),
+        ("1 s", 1000),
+        ("10 min", 600_000),
+        ("1h", 3_600_000),
+        ("2 days", 172_800_000),
+        ("1 m", 60_000),
+        (" 3 SECONDS ", 3000),
     ],
-)  # fmt: skip
+)
 def test_durations_are_milliseconds(text: str, millis: int) -> None:
     assert Options({"commit.timeout": text}).value(declared.COMMIT_TIMEOUT) == millis
 
@@ -83,15 +100,28 @@ def test_durations_are_milliseconds(text: str, millis: int) -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("target-file-size", "big"), ("target-file-size", "-1 mb"), ("target-file-size", "1.5 gb"),
-        ("target-file-size", ""), ("target-file-size", "1 h"), ("commit.timeout", "1 mb"),
-        ("commit.timeout", "soon"), ("bucket", "two"), ("bucket", ""), ("bucket", "1.5"),
-        ("manifest.merge-min-count", "0"), ("write-only", "yes"), ("write-only", ""),
-        ("file.compression.zstd-level", str(2**31)), ("file.compression.zstd-level", "high"),
-        ("bucket-function.type", "md5"), ("manifest.format", "orc"), ("sink.process-time-zone", "B/e/" * 300 + "x"),
-        ("paimon-stream.on-checkpoint-reset", "ignore"), ("paimon-stream.commit.guard", ""),
+        ("target-file-size", "big"),
+        ("target-file-size", "-1 mb"),
+        ("target-file-size", "1.5 gb"),
+        ("target-file-size", ""),
+        ("target-file-size", "1 h"),
+        ("commit.timeout", "1 mb"),
+        ("commit.timeout", "soon"),
+        ("bucket", "two"),
+        ("bucket", ""),
+        ("bucket", "1.5"),
+        ("manifest.merge-min-count", "0"),
+        ("write-only", "yes"),
+        ("write-only", ""),
+        ("file.compression.zstd-level", str(2**31)),
+        ("file.compression.zstd-level", "high"),
+        ("bucket-function.type", "md5"),
+        ("manifest.format", "orc"),
+        ("sink.process-time-zone", "B/e/" * 300 + "x"),
+        ("paimon-stream.on-checkpoint-reset", "ignore"),
+        ("paimon-stream.commit.guard", ""),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_does_not_parse_is_refused_with_key_and_text(key: str, text: str) -> None:
     option = next(option for option in ALL if option.key == key)
     with pytest.raises(InvalidOption) as raised:
@@ -141,7 +171,10 @@ def test_a_missing_option_has_its_default_or_is_an_error() -> None:
 
 
 def test_a_repr_shows_keys_and_no_values() -> None:
-    assert repr(Options({"s3.secret-key": "SECRET", "bucket": "1"})) == "Options(bucket, s3.secret-key)"
+    assert (
+        repr(Options({"s3.secret-key": "SECRET", "bucket": "1"}))
+        == "Options(bucket, s3.secret-key)"
+    )
 
 
 def test_options_pickle() -> None:
@@ -150,7 +183,9 @@ def test_options_pickle() -> None:
 
 
 def test_an_unknown_sink_option_is_refused_with_the_nearest() -> None:
-    with pytest.raises(InvalidOption, match=r"Did you mean 'paimon-stream\.on-checkpoint-reset'\?") as raised:
+    with pytest.raises(
+        InvalidOption, match=r"Did you mean 'paimon-stream\.on-checkpoint-reset'\?"
+    ) as raised:
         check_sink_options({"Paimon-Stream.On-Checkpoint-Rest": "fail"})
     assert raised.value.context == {"option": "paimon-stream.on-checkpoint-rest"}
     with pytest.raises(InvalidOption):
@@ -171,12 +206,16 @@ def test_a_sink_option_in_a_table_is_refused() -> None:
 
 
 def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
-    with pytest.warns(UserWarning, match=r"'target-fil-size'\. Did you mean 'target-file-size'\?") as caught:
+    with pytest.warns(
+        UserWarning, match=r"'target-fil-size'\. Did you mean 'target-file-size'\?"
+    ) as caught:
         check_table_options({"target-fil-size": "1 mb"})
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize(("key", "meant"), [("sequence-field", "sequence.field"), ("mergeengine", "merge-engine")])
+@pytest.mark.parametrize(
+    ("key", "meant"), [("sequence-field", "sequence.field"), ("mergeengine", "merge-engine")]
+)
 def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: str) -> None:
     with pytest.warns(UserWarning, match=f"Did you mean {re.escape(repr(meant))}"):
         check_sink_options({key: "op"})
@@ -214,18 +253,30 @@ def test_paimon_options_of_other_engines_are_kept_in_silence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_table_options(
-            {"merge-engine": "deduplicate", "fields.a.stats-mode": "none", "scan.mode": "latest", "bucket": "1"}
+            {
+                "merge-engine": "deduplicate",
+                "fields.a.stats-mode": "none",
+                "scan.mode": "latest",
+                "bucket": "1",
+            }
         )
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        "s3.secret-key", "s3.access-key", "FS.S3A.Session.Token", "fs.s3a.bucket.b.secret.key",
-        "AWS_SECRET_ACCESS_KEY", "fs.azure.account.key.acc.dfs.core.windows.net", "adls.sas-token",
-        "gs.service-account-key", "fs.oss.accessKeySecret", "fs.s3a.proxy.password",
+        "s3.secret-key",
+        "s3.access-key",
+        "FS.S3A.Session.Token",
+        "fs.s3a.bucket.b.secret.key",
+        "AWS_SECRET_ACCESS_KEY",
+        "fs.azure.account.key.acc.dfs.core.windows.net",
+        "adls.sas-token",
+        "gs.service-account-key",
+        "fs.oss.accessKeySecret",
+        "fs.s3a.proxy.password",
     ],
-)  # fmt: skip
+)
 def test_credentials_are_no_options_of_a_table(key: str) -> None:
     for check in (check_table_options, check_sink_options):
         with pytest.raises(InvalidOption, match="storage_options") as raised:
@@ -236,4 +287,6 @@ def test_credentials_are_no_options_of_a_table(key: str) -> None:
 def test_what_only_looks_like_a_credential_is_a_tables_own() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_table_options({"password": "x", "token": "x", "s3.endpoint": "x", "primary-key": "id"})
+        check_table_options(
+            {"password": "x", "token": "x", "s3.endpoint": "x", "primary-key": "id"}
+        )

@@ -40,13 +40,20 @@ def test_only_the_right_place_imports(module: str) -> None:
     for file in sorted(PACKAGE.rglob("*.py")):
         place = file.relative_to(PACKAGE).as_posix()
         if not place.startswith(NOT_WHERE[module]):
-            named = {name for name in imports(file) if name == module or name.startswith(f"{module}.")}
+            named = {
+                name for name in imports(file) if name == module or name.startswith(f"{module}.")
+            }
             assert not named, f"{place} imports {named}"
 
 
 def test_runtimes_of_one_seed_repeat_each_other() -> None:
     def draw(runtime: Runtime) -> list[object]:
-        return [runtime.ids.uuid(), runtime.rng.below(1000), runtime.ids.uuid(), runtime.rng.below(7)]
+        return [
+            runtime.ids.uuid(),
+            runtime.rng.below(1000),
+            runtime.ids.uuid(),
+            runtime.rng.below(7),
+        ]
 
     assert draw(simulated(1)) == draw(simulated(1))
     assert draw(simulated(1)) != draw(simulated(2))

@@ -23,7 +23,13 @@ from tests.kits.faults import FaultyStorage
 from tests.kits.filters import assert_same, random_filter
 
 _NUMBER = count()
-SCHEMA = [("id", "INT"), ("p", "STRING"), ("n", "BIGINT"), ("price", "DECIMAL(9, 2)"), ("at", "TIMESTAMP(3)")]
+SCHEMA = [
+    ("id", "INT"),
+    ("p", "STRING"),
+    ("n", "BIGINT"),
+    ("price", "DECIMAL(9, 2)"),
+    ("at", "TIMESTAMP(3)"),
+]
 
 
 def made(schema: list[tuple[str, str]] = SCHEMA, **more: Any) -> PaimonTable:
@@ -37,7 +43,10 @@ def rows(ids: range) -> pa.Table:
             "p": ["ab"[one % 2] for one in ids],
             "n": pa.array([None if one % 3 else one for one in ids], pa.int64()),
             "price": pa.array([Decimal(one) for one in ids], pa.decimal128(9, 2)),
-            "at": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(days=one) for one in ids], pa.timestamp("ms")),
+            "at": pa.array(
+                [dt.datetime(2024, 1, 1) + dt.timedelta(days=one) for one in ids],
+                pa.timestamp("ms"),
+            ),
         }
     )
 
@@ -56,7 +65,11 @@ def read(table: PaimonTable, where: pc.Expression, **more: Any) -> tuple[pa.Tabl
     storage = FaultyStorage(table._table.storage)
     scan = plan_scan(load_table(storage), filter=where, **more)
     found = pa.Table.from_batches(read_batches(scan), schema=pa.schema(table.to_arrow().schema))
-    names = [one.path.rpartition("/")[2] for one in storage.operations if one.verb in ("read", "open_input")]
+    names = [
+        one.path.rpartition("/")[2]
+        for one in storage.operations
+        if one.verb in ("read", "open_input")
+    ]
     files = {name for name in names if name.startswith("data-")}
     manifests = {name for name in names if name.startswith("manifest-") and "list" not in name}
     return found, len(files), len(manifests)
@@ -82,7 +95,7 @@ def read(table: PaimonTable, where: pc.Expression, **more: Any) -> tuple[pa.Tabl
         (pc.scalar(False), 0, 0, 0),
         (pc.scalar(True), 40, 8, 4),
     ],
-)  # fmt: skip
+)
 def test_files_and_manifests_without_such_rows_stay_closed(
     table: PaimonTable, where: pc.Expression, found: int, files: int, manifests: int
 ) -> None:
@@ -94,8 +107,15 @@ def test_files_and_manifests_without_such_rows_stay_closed(
 def test_a_filter_goes_with_columns_partitions_batches_and_snapshots(table: PaimonTable) -> None:
     where = (pc.field("id") > 5) & (pc.field("n") < 30)
     assert table.to_arrow(columns=["p"], filter=where).schema == pa.schema([("p", pa.string())])
-    assert sorted(table.to_arrow(filter=where, partition={"p": "b"})["id"].to_pylist()) == [9, 15, 21, 27]
-    assert sorted(table.to_arrow(snapshot_id=2, filter=where, columns=["id"])["id"].to_pylist()) == [6, 9, 12, 15, 18]
+    assert sorted(table.to_arrow(filter=where, partition={"p": "b"})["id"].to_pylist()) == [
+        9,
+        15,
+        21,
+        27,
+    ]
+    assert sorted(
+        table.to_arrow(snapshot_id=2, filter=where, columns=["id"])["id"].to_pylist()
+    ) == [6, 9, 12, 15, 18]
     batches = list(table.to_batches(filter=pc.field("id") < 25, batch_rows=2, columns=["id"]))
     assert sum(one.num_rows for one in batches) == 25
     assert max(one.num_rows for one in batches) <= 2
@@ -112,14 +132,21 @@ def test_a_manifest_is_left_closed_by_its_partitions() -> None:
 
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
 def test_an_old_row_of_a_key_does_not_come_back(engine: str) -> None:
-    table = made(primary_keys=["id"], options={"bucket": "1", "merge-engine": engine, "write-only": "true"})
+    table = made(
+        primary_keys=["id"], options={"bucket": "1", "merge-engine": engine, "write-only": "true"}
+    )
     table.append(rows(range(10)))
     table.append(rows(range(5, 15)).set_column(2, "n", pa.array([100] * 10, pa.int64())))
     table.append(rows(range(20, 30)))
     if engine == "first-row":
         table.compact(full=True)
     whole = table.to_arrow()
-    for where in (pc.field("n") < 50, pc.field("n") == 100, pc.field("n").is_null(), pc.field("p") == "a"):
+    for where in (
+        pc.field("n") < 50,
+        pc.field("n") == 100,
+        pc.field("n").is_null(),
+        pc.field("p") == "a",
+    ):
         assert_same(table.to_arrow(filter=where), whole.filter(where))
     if engine != "first-row":
         assert read(table, pc.field("id") < 5)[1] == 1
@@ -131,12 +158,24 @@ def test_an_old_row_of_a_key_does_not_come_back(engine: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_filters_on_random_keyed_tables_keep_what_a_full_read_keeps(seed: int) -> None:
     random = Random(seed)
-    options = {"bucket": random.choice("12"), "merge-engine": random.choice(["deduplicate", "partial-update"])}
+    options = {
+        "bucket": random.choice("12"),
+        "merge-engine": random.choice(["deduplicate", "partial-update"]),
+    }
     partitioned = random.random() < 0.5
-    columns = [("k", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT"), ("s", "STRING"), ("d", "DOUBLE")]
+    columns = [
+        ("k", "INT NOT NULL"),
+        ("p", "STRING NOT NULL"),
+        ("v", "INT"),
+        ("s", "STRING"),
+        ("d", "DOUBLE"),
+    ]
     keys = ["k", "p"] if partitioned else ["k"]
     table = made(
-        columns, primary_keys=keys, partition_keys=["p"] * partitioned, options={**options, "write-only": "true"}
+        columns,
+        primary_keys=keys,
+        partition_keys=["p"] * partitioned,
+        options={**options, "write-only": "true"},
     )
     for _ in range(5):
         low = random.randint(0, 30)
@@ -164,10 +203,18 @@ def test_random_filters_on_random_keyed_tables_keep_what_a_full_read_keeps(seed:
     ("where", "error", "text"),
     [
         ("id = 7", InvalidOption, "filter is 'id = 7'. Give a pyarrow.compute.Expression"),
-        (pc.field("nope") == 1, IncompatibleSchema, r"no column 'nope'\. The columns are: id, p, n, price, at"),
+        (
+            pc.field("nope") == 1,
+            IncompatibleSchema,
+            r"no column 'nope'\. The columns are: id, p, n, price, at",
+        ),
         (pc.field("id") == "x", IncompatibleSchema, "does not fit the columns"),
         (pc.field("id") + 1, IncompatibleSchema, "must evaluate to bool"),
-        (pc.scalar(1) / (pc.field("id") - 20) == 1, InvalidData, "cannot be computed for a row: divide by zero"),
+        (
+            pc.scalar(1) / (pc.field("id") - 20) == 1,
+            InvalidData,
+            "cannot be computed for a row: divide by zero",
+        ),
     ],
 )
 def test_a_filter_that_makes_no_sense_is_refused(
@@ -191,7 +238,9 @@ def test_a_filter_that_makes_no_sense_is_refused(
         pc.divide(pc.scalar(1.0), pc.field("x")) < 0,
     ],
 )
-def test_nan_and_negative_zero_are_found_where_bounds_do_not_show_them(where: pc.Expression, file_format: str) -> None:
+def test_nan_and_negative_zero_are_found_where_bounds_do_not_show_them(
+    where: pc.Expression, file_format: str
+) -> None:
     table = made([("x", "DOUBLE")], options={"file.format": file_format})
     for values in ([float("nan"), 1.0], [0.0], [-0.0], [None], [2.0]):
         table.append(pa.table({"x": pa.array(values, pa.float64())}))
@@ -203,7 +252,10 @@ def test_nan_and_negative_zero_are_found_where_bounds_do_not_show_them(where: pc
 def test_columns_are_not_named_by_position_because_reads_have_other_positions() -> None:
     table = made([("a", "INT"), ("b", "ROW<c INT>")], options={"deletion-vectors.enabled": "true"})
     table.append(
-        pa.table({"a": pa.array([1, 9], pa.int32()), "b": [{"c": 9}, {"c": 1}]}, schema=table.to_arrow().schema)
+        pa.table(
+            {"a": pa.array([1, 9], pa.int32()), "b": [{"c": 9}, {"c": 1}]},
+            schema=table.to_arrow().schema,
+        )
     )
     for where in (pc.field(0) > 5, pc.field((1, "c")) > 5, pc.add(pc.field("a"), pc.field(0)) > 5):
         with pytest.raises(InvalidOption, match="by its position"):
@@ -234,7 +286,10 @@ def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTab
         moment = dt.datetime.fromtimestamp(at / 1000, dt.timezone.utc)
         for given in (at, moment, moment.isoformat()):
             assert table.to_arrow(timestamp=given).num_rows == wanted
-    with pytest.raises(NotFound, match=r"no snapshot of 2001-01-01T00:00:00.000Z or before: the oldest one left is of"):
+    with pytest.raises(
+        NotFound,
+        match=r"no snapshot of 2001-01-01T00:00:00.000Z or before: the oldest one left is of",
+    ):
         table.to_arrow(timestamp="2001-01-01T00:00Z")
     for given in ({"tag": "x"}, {"snapshot_id": 1}):
         with pytest.raises(InvalidOption, match="timestamp are both given"):
@@ -246,7 +301,9 @@ def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTab
 
 
 @pytest.mark.parametrize("text", ["20261125", "1795653282788", " 86400000 "])
-def test_a_long_number_without_a_unit_is_neither_a_time_nor_an_age(table: PaimonTable, text: str) -> None:
+def test_a_long_number_without_a_unit_is_neither_a_time_nor_an_age(
+    table: PaimonTable, text: str
+) -> None:
     with pytest.raises(InvalidOption, match=r"timestamp is .* not an age or a time"):
         table.to_arrow(timestamp=text)
     with pytest.raises(InvalidOption, match=r"older_than is .* not an age or a time"):

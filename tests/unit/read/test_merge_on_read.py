@@ -22,32 +22,60 @@ from paimon_stream.read import merged
 from paimon_stream.read.merged import merged_batches, sections, windows, with_older
 
 INT, STRING = parse_type("INT NOT NULL"), parse_type("STRING NOT NULL")
-COLUMNS = [("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("v", "BIGINT"), ("s", "STRING"), ("l", "ARRAY<INT>")]
+COLUMNS = [
+    ("a", "INT NOT NULL"),
+    ("b", "STRING NOT NULL"),
+    ("v", "BIGINT"),
+    ("s", "STRING"),
+    ("l", "ARRAY<INT>"),
+]
 
 
 def spec_of(options: dict[str, str] | None = None) -> MergeSpec:
-    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS))
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS)
+    )
     schema = TableSchema(
-        id=0, fields=fields, highest_field_id=9, primary_keys=("b", "a"), options=MappingProxyType(options or {})
+        id=0,
+        fields=fields,
+        highest_field_id=9,
+        primary_keys=("b", "a"),
+        options=MappingProxyType(options or {}),
     )
     return MergeSpec.of(schema, Options(schema.options, location="memory://t"), table="memory://t")
 
 
-def entry_of(name: str, first: tuple[str, int], last: tuple[str, int], level: int = 0) -> ManifestEntry:
+def entry_of(
+    name: str, first: tuple[str, int], last: tuple[str, int], level: int = 0
+) -> ManifestEntry:
     file = DataFileMeta(
-        file_name=name, file_size=1, row_count=1, min_sequence_number=0, max_sequence_number=0, schema_id=0,
-        creation_time=0, level=level, min_key=serialize([STRING, INT], first),
+        file_name=name,
+        file_size=1,
+        row_count=1,
+        min_sequence_number=0,
+        max_sequence_number=0,
+        schema_id=0,
+        creation_time=0,
+        level=level,
+        min_key=serialize([STRING, INT], first),
         max_key=serialize([STRING, INT], last),
-    )  # fmt: skip
+    )
     return ManifestEntry(kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=file)
 
 
 def names_of(files: list[ManifestEntry]) -> list[list[list[str]]]:
-    return [[[one.file.file_name for one in run] for run in section.runs] for section in sections(files, [STRING, INT])]
+    return [
+        [[one.file.file_name for one in run] for run in section.runs]
+        for section in sections(files, [STRING, INT])
+    ]
 
 
 def test_files_that_share_no_key_are_sections_of_their_own_in_key_order() -> None:
-    files = [entry_of("z", ("z", 0), ("z", 9)), entry_of("b", ("a", 5), ("a", 9)), entry_of("a", ("a", -1), ("a", 4))]
+    files = [
+        entry_of("z", ("z", 0), ("z", 9)),
+        entry_of("b", ("a", 5), ("a", 9)),
+        entry_of("a", ("a", -1), ("a", 4)),
+    ]
     assert names_of(files) == [[["a"]], [["b"]], [["z"]]]
 
 
@@ -68,9 +96,17 @@ def test_keys_are_compared_as_java_compares_them() -> None:
 ENGINES = [
     {},
     {"sequence.field": "v"},
-    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.l.aggregate-function": "collect"},
+    {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "fields.l.aggregate-function": "collect",
+    },
     {"merge-engine": "partial-update"},
-    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
+    {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "changelog-producer": "lookup",
+    },
 ]
 
 
@@ -84,7 +120,9 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(
     files: dict[str, pa.Table] = {}
     entries, number = [], 0
     for level, name in enumerate("ijklmnopqrstuv", 1):
-        keys = sorted({(random.choice("xyz"), random.randint(0, 40)) for _ in range(random.randint(1, 40))})
+        keys = sorted(
+            {(random.choice("xyz"), random.randint(0, 40)) for _ in range(random.randint(1, 40))}
+        )
         start = random.randrange(len(keys))
         keys = keys[start : start + random.randint(1, 30)]
         number += random.choice([0, len(keys)])
@@ -93,10 +131,18 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(
                 "a": pa.array([key[1] for key in keys], pa.int32()),
                 "b": [key[0] for key in keys],
                 "v": pa.array([random.choice([None, 1, 2, 3]) for _ in keys], pa.int64()),
-                "s": pa.array([random.choice([None, name + "1", name + "2"]) for _ in keys], pa.string()),
-                "l": pa.array([random.choice([None, [], [1, 2]]) for _ in keys], pa.list_(pa.int32())),
-                "_SEQUENCE_NUMBER": pa.array([number + i * (seed % 2) for i in range(len(keys))], pa.int64()),
-                "_VALUE_KIND": pa.array([random.choice([0, 2, 3 * keeps_deletes]) for _ in keys], pa.int8()),
+                "s": pa.array(
+                    [random.choice([None, name + "1", name + "2"]) for _ in keys], pa.string()
+                ),
+                "l": pa.array(
+                    [random.choice([None, [], [1, 2]]) for _ in keys], pa.list_(pa.int32())
+                ),
+                "_SEQUENCE_NUMBER": pa.array(
+                    [number + i * (seed % 2) for i in range(len(keys))], pa.int64()
+                ),
+                "_VALUE_KIND": pa.array(
+                    [random.choice([0, 2, 3 * keeps_deletes]) for _ in keys], pa.int8()
+                ),
             }
         )
         entries.append(entry_of(name, keys[0], keys[-1], random.choice([0, 0, level])))
@@ -123,12 +169,18 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(
         monkeypatch.setattr(merged, "_SPILLED_BYTES", spilled)
         monkeypatch.setattr(merged, "PIECE_ROWS", pieces)
         monkeypatch.setattr(merged, "MOST_RUNS", runs)
-        parts = [part for section in sections(entries, [STRING, INT]) for part in merged_batches(spec, section, read)]
+        parts = [
+            part
+            for section in sections(entries, [STRING, INT])
+            for part in merged_batches(spec, section, read)
+        ]
         assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
         assert held <= max(pieces)
 
 
-def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(merged, "PIECE_ROWS", (2, 2, 2))
     rows = pa.table(
         {
@@ -144,13 +196,19 @@ def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong(monkeypatch:
     files = [entry_of("one", ("a", 0), ("b", 9)), entry_of("two", ("a", 0), ("b", 9))]
     (section,) = sections(files, [STRING, INT])
     with pytest.raises(FormatError, match="not sorted"):
-        list(merged_batches(spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_)))
+        list(
+            merged_batches(
+                spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_)
+            )
+        )
 
 
 def test_of_equal_sequence_numbers_the_row_of_the_older_file_wins() -> None:
     row = {"a": 1, "b": "x", "v": 1, "l": None, "_SEQUENCE_NUMBER": 7, "_VALUE_KIND": 0}
     table = pa.Table.from_pylist([{**row, "s": "older"}, {**row, "s": "newer"}])
-    table = table.set_column(table.column_names.index("_VALUE_KIND"), "_VALUE_KIND", pa.array([0, 0], pa.int8()))
+    table = table.set_column(
+        table.column_names.index("_VALUE_KIND"), "_VALUE_KIND", pa.array([0, 0], pa.int8())
+    )
     assert merge_rows(spec_of(), table, keep_deletes=False)["s"].to_pylist() == ["older"]
 
 
@@ -166,13 +224,18 @@ IGNORING = {"merge-engine": "deduplicate", "ignore-delete": "true"}
         ({"deletion-vectors.enabled": "true"}, [0, 5, 4], [0, 0, 0], [101]),
         ({"force-lookup": "true"}, [0, 0, 0], [0, 0, 0], [111]),
         ({"force-lookup": "true"}, [5, 4, 3], [0, 0, 0], [100]),
-        ({"force-lookup": "true"}, [5, 4, 3], [0, 0, 3], [-100]),  # the engine is asked about this one row
+        (
+            {"force-lookup": "true"},
+            [5, 4, 3],
+            [0, 0, 3],
+            [-100],
+        ),  # the engine is asked about this one row
         ({"force-lookup": "true", "merge-engine": "deduplicate"}, [5, 4, 3], [0, 0, 3], []),
         ({"force-lookup": "true"} | IGNORING, [5, 4, 3], [0, 0, 3], []),
         (IGNORING, [5, 4, 3], [0, 0, 3], [10]),
         ({"merge-engine": "first-row", "changelog-producer": "lookup"}, [5, 4, 3], [0, 0, 0], [1]),
     ],
-)  # fmt: skip
+)
 def test_with_lookup_a_row_takes_the_place_of_those_on_levels_below_it(
     options: dict[str, str], levels: list[int], kinds: list[int], expected: list[int]
 ) -> None:
@@ -185,13 +248,23 @@ def test_with_lookup_a_row_takes_the_place_of_those_on_levels_below_it(
             "_VALUE_KIND": pa.array(kinds, pa.int8()),
         }
     )
-    merged = merge_rows(spec_of(LOOKUP_SUMS | options), rows, keep_deletes=False, levels=np.array(levels))
+    merged = merge_rows(
+        spec_of(LOOKUP_SUMS | options), rows, keep_deletes=False, levels=np.array(levels)
+    )
     assert merged["v"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("column", ["v", "s"])
 def test_no_rows_are_merged_to_no_rows(column: str) -> None:
-    types = [pa.int32(), pa.string(), pa.int64(), pa.string(), pa.list_(pa.int32()), pa.int64(), pa.int8()]
+    types = [
+        pa.int32(),
+        pa.string(),
+        pa.int64(),
+        pa.string(),
+        pa.list_(pa.int32()),
+        pa.int64(),
+        pa.int8(),
+    ]
     names = ["a", "b", "v", "s", "l", "_SEQUENCE_NUMBER", "_VALUE_KIND"]
     schema = pa.schema(list(zip(names, types, strict=True)))
     spec = spec_of({"sequence.field": column})
@@ -199,9 +272,14 @@ def test_no_rows_are_merged_to_no_rows(column: str) -> None:
 
 
 def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has() -> None:
-    fields = (DataField(id=0, name="a", type=INT), DataField(id=1, name="x", type=parse_type("DOUBLE")))
+    fields = (
+        DataField(id=0, name="a", type=INT),
+        DataField(id=1, name="x", type=parse_type("DOUBLE")),
+    )
     options = {"merge-engine": "aggregation", "fields.x.aggregate-function": "sum"}
-    schema = TableSchema(id=0, fields=fields, highest_field_id=9, primary_keys=("a",), options=options)
+    schema = TableSchema(
+        id=0, fields=fields, highest_field_id=9, primary_keys=("a",), options=options
+    )
     random = np.random.default_rng(3)
     keys = np.repeat(np.arange(4, dtype=np.int32), [1, 5, 32, 3000])
     values = random.normal(size=len(keys)) * 10.0 ** random.integers(-8, 8, len(keys))
@@ -226,7 +304,11 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
         ({"fields.l.aggregate-function": "max"}, InvalidOption, "max"),
         ({"fields.v.aggregate-function": "listagg"}, InvalidOption, "listagg"),
         (
-            {"fields.s.aggregate-function": "listagg", "fields.s.distinct": "true", "fields.s.list-agg-delimiter": ""},
+            {
+                "fields.s.aggregate-function": "listagg",
+                "fields.s.distinct": "true",
+                "fields.s.list-agg-delimiter": "",
+            },
             InvalidOption,
             "separate parts",
         ),
@@ -241,11 +323,27 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
             InvalidOption,
             "remove-record-on-delete",
         ),
-        ({"merge-engine": "partial-update", "fields.s.aggregate-function": "listagg"}, InvalidOption, "sequence group"),
-        ({"merge-engine": "partial-update", "fields.v.sequence-group": "a"}, InvalidOption, "primary key"),
-        ({"merge-engine": "partial-update", "fields.v.sequence-group": "s,w"}, InvalidOption, "not a column"),
         (
-            {"merge-engine": "partial-update", "fields.v.sequence-group": "s", "fields.l.sequence-group": ""},
+            {"merge-engine": "partial-update", "fields.s.aggregate-function": "listagg"},
+            InvalidOption,
+            "sequence group",
+        ),
+        (
+            {"merge-engine": "partial-update", "fields.v.sequence-group": "a"},
+            InvalidOption,
+            "primary key",
+        ),
+        (
+            {"merge-engine": "partial-update", "fields.v.sequence-group": "s,w"},
+            InvalidOption,
+            "not a column",
+        ),
+        (
+            {
+                "merge-engine": "partial-update",
+                "fields.v.sequence-group": "s",
+                "fields.l.sequence-group": "",
+            },
             InvalidOption,
             "ordered",
         ),
@@ -268,7 +366,10 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
             "ignore-delete",
         ),
         (
-            {"merge-engine": "partial-update", "partial-update.remove-record-on-sequence-group": "v"},
+            {
+                "merge-engine": "partial-update",
+                "partial-update.remove-record-on-sequence-group": "v",
+            },
             InvalidOption,
             "orders no sequence group",
         ),
@@ -307,9 +408,16 @@ def rows_of(keys: range, number: int = 0) -> pa.Table:
 def test_files_in_which_keys_are_looked_up_are_read_in_pieces_and_not_beyond_the_last_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    files = {"new": rows_of(range(400, 500, 20)), "old": rows_of(range(10_000)), "far": rows_of(range(20_000, 30_000))}
+    files = {
+        "new": rows_of(range(400, 500, 20)),
+        "old": rows_of(range(10_000)),
+        "far": rows_of(range(20_000, 30_000)),
+    }
     new = entry_of("new", ("a", 400), ("a", 480))
-    old, far = entry_of("old", ("a", 0), ("a", 9_999), 5), entry_of("far", ("a", 20_000), ("a", 29_999), 5)
+    old, far = (
+        entry_of("old", ("a", 0), ("a", 9_999), 5),
+        entry_of("far", ("a", 20_000), ("a", 29_999), 5),
+    )
     pieces = []
 
     def read(entry: ManifestEntry, rows: int) -> Iterator[pa.RecordBatch]:

@@ -42,8 +42,12 @@ SCHEMA = [("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT"), ("note", "STRING")]
 FORMATS = ["parquet", "orc", "avro"]
 
 
-def created(path: Path, options: dict[str, str] | None = None, keys: tuple[str, ...] = ("dt", "hr")) -> PaimonTable:
-    return PaimonTable.create(str(path / "db.db" / "t"), SCHEMA, partition_keys=keys, options=options)
+def created(
+    path: Path, options: dict[str, str] | None = None, keys: tuple[str, ...] = ("dt", "hr")
+) -> PaimonTable:
+    return PaimonTable.create(
+        str(path / "db.db" / "t"), SCHEMA, partition_keys=keys, options=options
+    )
 
 
 def filled(path: Path, options: dict[str, str] | None = None) -> PaimonTable:
@@ -61,21 +65,30 @@ def ids(table: pa.Table) -> list[int]:
 def test_a_table_without_snapshots_has_its_columns_and_no_rows(tmp_path: Path) -> None:
     table = created(tmp_path)
     assert table.to_arrow().num_rows == 0
-    assert table.to_arrow(columns=["hr", "id"]).schema == pa.schema([("hr", pa.int32()), ("id", pa.int64())])
+    assert table.to_arrow(columns=["hr", "id"]).schema == pa.schema(
+        [("hr", pa.int32()), ("id", pa.int64())]
+    )
     assert list(table.to_batches()) == []
 
 
-def test_values_that_may_not_fit_the_columns_of_a_table_loaded_before_are_never_cut(tmp_path: Path) -> None:
+def test_values_that_may_not_fit_the_columns_of_a_table_loaded_before_are_never_cut(
+    tmp_path: Path,
+) -> None:
     columns = [("n", "INT"), ("nested", "ROW<x INT>"), ("text", "VARCHAR(3)")]
     old = PaimonTable.create(str(tmp_path / "t"), columns)
     alter_table(
         LocalStorage(old.location),
-        [SchemaChange.update_column_type("n", "BIGINT"), SchemaChange.update_column_type("text", "STRING")],
+        [
+            SchemaChange.update_column_type("n", "BIGINT"),
+            SchemaChange.update_column_type("text", "STRING"),
+        ],
     )
     table = PaimonTable.load(old.location)
     table.append(pa.table({"n": [2**40], "nested": [{"x": 1}], "text": ["abcdef"]}))
     for column in ("n", "text"):
-        with pytest.raises(IncompatibleSchema, match=f"Column '{column}' is .* Load the table again"):
+        with pytest.raises(
+            IncompatibleSchema, match=f"Column '{column}' is .* Load the table again"
+        ):
             old.to_arrow(columns=[column])
     assert old.to_arrow(columns=["nested"]).num_rows == 1
     assert table.to_arrow(columns=["n", "text"]).to_pylist() == [{"n": 2**40, "text": "abcdef"}]
@@ -87,10 +100,14 @@ def test_columns_and_partitions_are_chosen(tmp_path: Path, file_format: str) -> 
     assert ids(table.to_arrow()) == list(range(30))
     assert ids(table.to_arrow(columns=["id"], partition={"dt": "a"})) == list(range(0, 30, 2))
     exact = table.to_arrow(partition={"dt": "b", "hr": 1})
-    assert set(exact.column("dt").to_pylist()) == {"b"} and set(exact.column("hr").to_pylist()) == {1}
+    assert set(exact.column("dt").to_pylist()) == {"b"} and set(exact.column("hr").to_pylist()) == {
+        1
+    }
     assert ids(exact) == [1, 7, 11, 17, 21, 27]
     assert ids(table.to_arrow(partition="dt=b/hr=1")) == ids(exact)
-    assert ids(table.to_arrow(partition={"hr": None})) == sorted(b * 10 + i for b in range(3) for i in (0, 3, 6, 9))
+    assert ids(table.to_arrow(partition={"hr": None})) == sorted(
+        b * 10 + i for b in range(3) for i in (0, 3, 6, 9)
+    )
     only_partition_columns = table.to_arrow(columns=["hr", "dt"])
     assert only_partition_columns.num_rows == 30
     assert table.to_arrow(partition={"dt": "c"}).num_rows == 0
@@ -116,7 +133,8 @@ def test_snapshots_and_tags_are_read_as_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "option"), [("deduplicate", "sequence.field"), ("partial-update", "fields.c.sequence-group")]
+    ("engine", "option"),
+    [("deduplicate", "sequence.field"), ("partial-update", "fields.c.sequence-group")],
 )
 def test_an_older_state_is_read_though_options_name_columns_that_came_later(
     tmp_path: Path, engine: str, option: str
@@ -124,11 +142,16 @@ def test_an_older_state_is_read_though_options_name_columns_that_came_later(
     options = {"bucket": "1", "merge-engine": engine}
     columns = [("k", "INT NOT NULL"), ("v", "INT")]
     table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
-    rows = [pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([v], pa.int32())}) for v in (5, 6)]
+    rows = [
+        pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([v], pa.int32())}) for v in (5, 6)
+    ]
     table.append(rows[0])
     table.append(rows[1])
     table.create_tag("before")
-    changes = [SchemaChange.add_column("c", "INT"), SchemaChange.set_option(option, "v" if "group" in option else "c")]
+    changes = [
+        SchemaChange.add_column("c", "INT"),
+        SchemaChange.set_option(option, "v" if "group" in option else "c"),
+    ]
     alter_table(LocalStorage(table.location), changes)
     table = PaimonTable.load(table.location)
     assert table.schema.field_names == ("k", "v", "c")
@@ -146,13 +169,17 @@ def test_an_older_state_is_read_though_options_name_columns_that_came_later(
         (["id", "id"], "named twice"),
     ],
 )
-def test_columns_that_are_none_are_refused_at_once(tmp_path: Path, columns: Any, message: str) -> None:
+def test_columns_that_are_none_are_refused_at_once(
+    tmp_path: Path, columns: Any, message: str
+) -> None:
     table = created(tmp_path)
     with pytest.raises(IncompatibleSchema, match=message):
         table.to_batches(columns=columns)
 
 
-def test_a_read_of_some_partitions_opens_only_the_manifests_that_can_have_them(tmp_path: Path) -> None:
+def test_a_read_of_some_partitions_opens_only_the_manifests_that_can_have_them(
+    tmp_path: Path,
+) -> None:
     table = created(tmp_path)
     for batch, name in enumerate("abc"):
         append(table, [(batch, name, hour, "") for hour in (1, 2)], "me", batch)
@@ -188,7 +215,9 @@ def test_batches_are_small_and_come_file_by_file(tmp_path: Path, file_format: st
 
 def test_rows_of_fixed_buckets_come_in_the_order_of_their_sequence_numbers(tmp_path: Path) -> None:
     table = PaimonTable.create(
-        str(tmp_path / "t"), SCHEMA, options={"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "2"}
+        str(tmp_path / "t"),
+        SCHEMA,
+        options={"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "2"},
     )
     for batch in range(6):
         append(table, [(batch, "x", 1, "y")], "me", batch)
@@ -220,7 +249,9 @@ def test_an_orc_file_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
-def test_a_broken_file_gives_an_error_that_names_it_or_rows(tmp_path: Path, file_format: str) -> None:
+def test_a_broken_file_gives_an_error_that_names_it_or_rows(
+    tmp_path: Path, file_format: str
+) -> None:
     """If any byte is damaged, or the file is cut off anywhere, a read gives rows or an error of ours, and
     never another error."""
     table = created(tmp_path, {"file.format": file_format}, keys=())
@@ -261,7 +292,12 @@ def refusal(table: PaimonTable) -> PaimonStreamError | None:
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize(
     ("sql", "column"),
-    [("STRING", "s"), ("CHAR(2)", "s"), ("ARRAY<STRING>", "s.element"), ("MAP<STRING, INT>", "s.key")],
+    [
+        ("STRING", "s"),
+        ("CHAR(2)", "s"),
+        ("ARRAY<STRING>", "s.element"),
+        ("MAP<STRING, INT>", "s.key"),
+    ],
 )
 def test_text_that_is_not_utf8_is_named_by_readers_and_verify_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str, sql: str, column: str
@@ -281,7 +317,9 @@ def test_text_that_is_not_utf8_is_named_by_readers_and_verify_alike(
     with pytest.raises(InvalidData, match="at least 1 place") as refused:
         table.to_arrow()
     assert refused.value.context == {"path": file.path, "column": column, "count": 1}
-    assert str(refused.value).startswith(f"{file.path}: column {column!r} holds text that is not UTF-8")
+    assert str(refused.value).startswith(
+        f"{file.path}: column {column!r} holds text that is not UTF-8"
+    )
     assert table.to_arrow(columns=["i"]).column("i").to_pylist() == [1, 2]
     (finding,) = table.verify().findings
     assert (finding.severity, finding.code) == ("error", "row-values")
@@ -292,7 +330,9 @@ def test_a_key_that_is_not_utf8_is_named_with_its_table_and_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
-    table = PaimonTable.create(str(tmp_path / "t"), [("s", "STRING")], primary_keys=["s"], options={"bucket": "1"})
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("s", "STRING")], primary_keys=["s"], options={"bucket": "1"}
+    )
     table.append(pa.table({"s": pa.array([b"ok", b"\xff\xfe"], pa.binary()).view(pa.string())}))
     with pytest.raises(FormatError, match="holds text that is not UTF-8") as refused:
         table.to_arrow()
@@ -333,9 +373,12 @@ def test_the_name_of_a_file_decides_its_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("type", "format-table"), ("branch", "dev"), ("data-evolution.enabled", "true")]
+    ("option", "value"),
+    [("type", "format-table"), ("branch", "dev"), ("data-evolution.enabled", "true")],
 )
-def test_tables_that_need_more_than_this_are_refused(tmp_path: Path, option: str, value: str) -> None:
+def test_tables_that_need_more_than_this_are_refused(
+    tmp_path: Path, option: str, value: str
+) -> None:
     table = filled(tmp_path)
     file = Path(table.location, "schema", "schema-0")
     schema = decode_schema(file.read_bytes(), "schema-0")
@@ -387,7 +430,9 @@ def arrow_writes_int96_right() -> bool:
 def int96_table(path: Path) -> PaimonTable:
     """A table whose file has INT96 for every timestamp, as some engines write them."""
     if not arrow_writes_int96_right():
-        pytest.skip(f"pyarrow {pa.__version__} spoils INT96 before 1970, so it cannot make the file")
+        pytest.skip(
+            f"pyarrow {pa.__version__} spoils INT96 before 1970, so it cannot make the file"
+        )
     schema = [
         ("k", "INT"),
         ("six", "TIMESTAMP(6)"),
@@ -423,7 +468,9 @@ def test_int96_holds_any_date_where_microseconds_are_wanted(tmp_path: Path) -> N
     assert [one[0]["at"] for one in read.column("nested").to_pylist()] == MOMENTS
     assert [one[1] for one in read.column("nested").to_pylist()] == [None] * len(MOMENTS)
     assert read.column("three").to_pylist()[-1] == dt.datetime(9999, 12, 31, 23, 59, 59, 999_000)
-    assert read.column("nine").cast(pa.int64()).to_pylist() == [i * 10**18 - 1 for i in range(len(MOMENTS))]
+    assert read.column("nine").cast(pa.int64()).to_pylist() == [
+        i * 10**18 - 1 for i in range(len(MOMENTS))
+    ]
 
 
 def test_a_broken_file_with_int96_is_named(tmp_path: Path) -> None:

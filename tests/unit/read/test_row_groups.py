@@ -118,7 +118,9 @@ def every_type(tmp_path: Path, nulls: bool = False) -> PaimonTable:
 
 def twisted(rows: pa.Table, change: dict[pa.DataType, pa.DataType]) -> pa.Table:
     """The rows with some types stored as others."""
-    return rows.cast(pa.schema([pa.field(one.name, change.get(one.type, one.type)) for one in rows.schema]))
+    return rows.cast(
+        pa.schema([pa.field(one.name, change.get(one.type, one.type)) for one in rows.schema])
+    )
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -151,8 +153,17 @@ def test_random_filters_keep_what_a_full_read_keeps(how: str, tmp_path: Path, se
         {pa.string(): pa.dictionary(pa.int32(), pa.string())},
         {pa.string(): pa.large_string()},
         {pa.string(): pa.binary()},
-        {pa.int8(): pa.int32(), pa.int16(): pa.int64(), pa.int32(): pa.int8(), pa.timestamp("us"): pa.timestamp("ns")},
-        {pa.timestamp("ms"): pa.timestamp("ns"), pa.decimal128(9, 2): pa.decimal128(12, 2), pa.date32(): pa.date64()},
+        {
+            pa.int8(): pa.int32(),
+            pa.int16(): pa.int64(),
+            pa.int32(): pa.int8(),
+            pa.timestamp("us"): pa.timestamp("ns"),
+        },
+        {
+            pa.timestamp("ms"): pa.timestamp("ns"),
+            pa.decimal128(9, 2): pa.decimal128(12, 2),
+            pa.date32(): pa.date64(),
+        },
     ],
     ids=str,
 )
@@ -169,13 +180,17 @@ def test_columns_that_are_stored_as_another_type_are_read_right(
 
 
 @pytest.mark.parametrize("whole_decimals", [True, False])
-def test_one_value_is_looked_for_in_one_row_group(whole_decimals: bool, tmp_path: Path, seen: Seen) -> None:
+def test_one_value_is_looked_for_in_one_row_group(
+    whole_decimals: bool, tmp_path: Path, seen: Seen
+) -> None:
     table = in_groups(every_type(tmp_path), store_decimal_as_integer=whole_decimals)
     whole = table.to_arrow()
     seen.clear()
     for (name, type_), column in zip(COLUMNS, whole.columns, strict=True):
         where = pc.field(name) == column[45]
-        assert_same(table.to_arrow(filter=where, columns=[name]), whole.filter(where).select([name]), type_)
+        assert_same(
+            table.to_arrow(filter=where, columns=[name]), whole.filter(where).select([name]), type_
+        )
         proven = type_ in BY_BOUNDS and (whole_decimals or "DECIMAL" not in type_)
         wanted = {"BOOLEAN": GROUPS // 2}.get(type_, GROUPS - 1) if proven else 0
         assert skipped(seen) == wanted, type_
@@ -187,7 +202,9 @@ def test_null_counts_skip_in_every_type(tmp_path: Path, seen: Seen) -> None:
     seen.clear()
     for name, type_ in COLUMNS:
         for where, groups in ((pc.field(name).is_valid(), 1), (pc.field(name).is_null(), 0)):
-            assert_same(table.to_arrow(filter=where, columns=["c0"]), whole.filter(where).select(["c0"]))
+            assert_same(
+                table.to_arrow(filter=where, columns=["c0"]), whole.filter(where).select(["c0"])
+            )
             assert skipped(seen) == groups, type_
 
 
@@ -205,7 +222,9 @@ def test_null_counts_skip_in_every_type(tmp_path: Path, seen: Seen) -> None:
         (b"some-other-one version 9.9", False),
     ],
 )
-def test_only_footers_of_known_writers_count(writer: bytes, known: bool, tmp_path: Path, seen: Seen) -> None:
+def test_only_footers_of_known_writers_count(
+    writer: bytes, known: bool, tmp_path: Path, seen: Seen
+) -> None:
     table = in_groups(every_type(tmp_path))
     (file,) = names_of(table)
     data = file.read_bytes()
@@ -219,12 +238,25 @@ def test_only_footers_of_known_writers_count(writer: bytes, known: bool, tmp_pat
 def test_text_without_an_upper_bound_is_read(tmp_path: Path, seen: Seen) -> None:
     """A footer may leave out a long bound and keep the other one."""
     table = made(tmp_path, [("s", "STRING")])
-    texts = ["", *["x" * 5_000] * (GROUP - 1), *["a"] * GROUP, *["\U0001f600"] * GROUP, *["\uffff"] * GROUP]
+    texts = [
+        "",
+        *["x" * 5_000] * (GROUP - 1),
+        *["a"] * GROUP,
+        *["\U0001f600"] * GROUP,
+        *["\uffff"] * GROUP,
+    ]
     table.append(pa.table({"s": texts}))
     in_groups(table)
     whole = table.to_arrow()
     seen.clear()
-    for text, groups in (("x" * 5_000, 3), ("a", 2), ("\uffff", 2), ("\U0001f600", 2), ("", 3), ("b", 3)):
+    for text, groups in (
+        ("x" * 5_000, 3),
+        ("a", 2),
+        ("\uffff", 2),
+        ("\U0001f600", 2),
+        ("", 3),
+        ("b", 3),
+    ):
         for where in (pc.field("s") == text, pc.field("s") >= text, pc.field("s") <= text):
             assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))
         seen.clear()
@@ -238,9 +270,14 @@ def test_nan_is_found_beyond_all_bounds(tmp_path: Path, seen: Seen) -> None:
     in_groups(table, row_group_size=2)
     whole = table.to_arrow()
     for where in (
-        pc.field("x").is_null(nan_is_null=True), pc.is_nan(pc.field("x")), pc.field("x") > 2.5, pc.field("x") != 1.0,
-        pc.field("x").isin([-0.0]), pc.divide(pc.scalar(1.0), pc.field("x")) < 0, pc.field("x").is_null(),
-    ):  # fmt: skip
+        pc.field("x").is_null(nan_is_null=True),
+        pc.is_nan(pc.field("x")),
+        pc.field("x") > 2.5,
+        pc.field("x") != 1.0,
+        pc.field("x").isin([-0.0]),
+        pc.divide(pc.scalar(1.0), pc.field("x")) < 0,
+        pc.field("x").is_null(),
+    ):
         assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))
 
 
@@ -259,13 +296,16 @@ def test_a_column_with_a_dot_is_not_taken_for_a_member_of_a_row(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("other", "empty", "name"), [("ROW<b INT>", {"b": None}, "a.b"), ("ARRAY<INT>", [None], "a.list.element")]
+    ("other", "empty", "name"),
+    [("ROW<b INT>", {"b": None}, "a.b"), ("ARRAY<INT>", [None], "a.list.element")],
 )
 def test_a_row_with_a_dot_in_its_name_is_not_taken_for_a_member(
     other: str, empty: Any, name: str, tmp_path: Path
 ) -> None:
     table = made(tmp_path, [("a", other), (name, "ROW<c INT>")])
-    table.append(pa.table({"a": [empty] * 2, name: [{"c": 1}, {"c": 2}]}, schema=table.to_arrow().schema))
+    table.append(
+        pa.table({"a": [empty] * 2, name: [{"c": 1}, {"c": 2}]}, schema=table.to_arrow().schema)
+    )
     assert table.to_arrow(filter=pc.field(name).is_valid()).num_rows == 2
 
 
@@ -275,7 +315,9 @@ def test_a_row_with_a_dot_in_its_name_is_not_taken_for_a_member(
 def numbered(path: Path, **options: str) -> PaimonTable:
     """Eighty rows in eight row groups, whose numbers ascend."""
     table = made(path, [("id", "INT"), ("v", "STRING")], options=options)
-    table.append(pa.table({"id": pa.array(range(ROWS), pa.int32()), "v": [f"v{one}" for one in range(ROWS)]}))
+    table.append(
+        pa.table({"id": pa.array(range(ROWS), pa.int32()), "v": [f"v{one}" for one in range(ROWS)]})
+    )
     return in_groups(table)
 
 
@@ -288,7 +330,9 @@ def test_deletion_vectors_still_mark_the_same_rows(tmp_path: Path, seen: Seen) -
         wanted = [one for one in range(low, high) if one % 7 and one != 44]
         assert sorted(table.to_arrow(filter=where)["id"].to_pylist()) == wanted
         assert [
-            one for rows in table.to_batches(filter=where, batch_rows=3) for one in rows["id"].to_pylist()
+            one
+            for rows in table.to_batches(filter=where, batch_rows=3)
+            for one in rows["id"].to_pylist()
         ] == wanted
         assert skipped(seen) == 2 * (GROUPS - (-(-high // GROUP) - low // GROUP))
 
@@ -302,7 +346,9 @@ def test_row_ids_are_those_of_a_full_read(tmp_path: Path, seen: Seen) -> None:
     assert skipped(seen) == 5
 
 
-def test_a_file_with_other_rows_than_its_manifest_says_is_still_found_out(tmp_path: Path, seen: Seen) -> None:
+def test_a_file_with_other_rows_than_its_manifest_says_is_still_found_out(
+    tmp_path: Path, seen: Seen
+) -> None:
     table = numbered(tmp_path)
     (file,) = names_of(table)
     in_groups(table, pq.ParquetFile(file).read().slice(0, ROWS - 1))
@@ -316,29 +362,37 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_still_found_out(tmp_pa
 
 def test_only_files_whose_rows_are_final_are_read_in_part(tmp_path: Path, seen: Seen) -> None:
     options = {"bucket": "1", "write-only": "true"}
-    table = made(tmp_path, [("id", "INT NOT NULL"), ("n", "INT")], primary_keys=["id"], options=options)
+    table = made(
+        tmp_path, [("id", "INT NOT NULL"), ("n", "INT")], primary_keys=["id"], options=options
+    )
     ids = pa.array(range(ROWS), pa.int32())
     table.append(pa.table({"id": ids, "n": ids}))
     in_groups(table)
     where = pc.field("n") == 45
     assert table.to_arrow(filter=where).to_pylist() == [{"id": 45, "n": 45}]
     assert skipped(seen) == GROUPS - 1
-    table.append(pa.table({"id": pa.array([45, 46], pa.int32()), "n": pa.array([0, 45], pa.int32())}))
+    table.append(
+        pa.table({"id": pa.array([45, 46], pa.int32()), "n": pa.array([0, 45], pa.int32())})
+    )
     assert table.to_arrow(filter=where).to_pylist() == [{"id": 46, "n": 45}]
     assert skipped(seen) == 0  # an old row of a key would come back
 
 
 def test_columns_are_found_by_id_and_only_in_today_s_type(tmp_path: Path, seen: Seen) -> None:
     table = made(
-        tmp_path, [("a", "INT"), ("b", "INT"), ("c", "INT"), ("d", "INT"), ("p", "STRING")], partition_keys=["p"]
+        tmp_path,
+        [("a", "INT"), ("b", "INT"), ("c", "INT"), ("d", "INT"), ("p", "STRING")],
+        partition_keys=["p"],
     )
     numbers = pa.array(range(ROWS), pa.int32())
     table.append(pa.table({**dict.fromkeys("abcd", numbers), "p": ["x"] * ROWS}))
     in_groups(table)
     changes = [
-        SchemaChange.rename_column("a", "was_a"), SchemaChange.rename_column("b", "a"),
-        SchemaChange.update_column_type("c", "BIGINT"), SchemaChange.drop_column("d"),
-    ]  # fmt: skip
+        SchemaChange.rename_column("a", "was_a"),
+        SchemaChange.rename_column("b", "a"),
+        SchemaChange.update_column_type("c", "BIGINT"),
+        SchemaChange.drop_column("d"),
+    ]
     alter_table(LocalStorage(table.location), changes)
     alter_table(LocalStorage(table.location), [SchemaChange.add_column("d", "INT")])
     table = PaimonTable.load(table.location)
@@ -357,11 +411,21 @@ def test_columns_are_found_by_id_and_only_in_today_s_type(tmp_path: Path, seen: 
 
 
 def test_a_large_file_of_ours_is_read_in_part(tmp_path: Path, seen: Seen) -> None:
-    table = made(tmp_path, [("id", "BIGINT"), ("at", "TIMESTAMP(9)"), ("s", "STRING")], options={"bucket": "-1"})
+    table = made(
+        tmp_path,
+        [("id", "BIGINT"), ("at", "TIMESTAMP(9)"), ("s", "STRING")],
+        options={"bucket": "-1"},
+    )
     rows = 550_000
     numbers = np.arange(rows)
     table.append(
-        pa.table({"id": numbers, "at": pa.array(numbers, pa.timestamp("ns")), "s": pa.array(numbers).cast("string")})
+        pa.table(
+            {
+                "id": numbers,
+                "at": pa.array(numbers, pa.timestamp("ns")),
+                "s": pa.array(numbers).cast("string"),
+            }
+        )
     )
     (file,) = names_of(table)
     groups = pq.ParquetFile(file).num_row_groups

@@ -37,20 +37,26 @@ def _fresh() -> None:
 def table(root: Path, *, keyed: bool = False, **options: str) -> PaimonTable:
     given = {"bucket": "2", **options} if keyed else options
     columns = [("id", "BIGINT NOT NULL"), ("v", "STRING")]
-    return PaimonTable.create(str(root / "t"), columns, primary_keys=["id"] if keyed else [], options=given)
+    return PaimonTable.create(
+        str(root / "t"), columns, primary_keys=["id"] if keyed else [], options=given
+    )
 
 
 def rows(*ids: int, v: str = "x") -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
 
 
-def planned(of: PaimonTable, columns: st.StructType = COLUMNS, *, stream: bool = True, **options: Any) -> Plan:
+def planned(
+    of: PaimonTable, columns: st.StructType = COLUMNS, *, stream: bool = True, **options: Any
+) -> Plan:
     overwrite = options.pop("overwrite", False)
     given = {"path": of.location, **{key.replace("_", "-"): one for key, one in options.items()}}
     return driver.plan(columns, given, overwrite=overwrite, is_stream=stream)
 
 
-def answers(plan: Plan, *parts: pa.RecordBatch, batch: int = 0, run: str = "r", query: str = "q") -> list[Answer]:
+def answers(
+    plan: Plan, *parts: pa.RecordBatch, batch: int = 0, run: str = "r", query: str = "q"
+) -> list[Answer]:
     """What the tasks of a batch answer that have these rows each."""
     user = plan.user.replace("{}", query)
     task = replace(plan.task, spec=replace(plan.task.spec, user=user))
@@ -74,9 +80,15 @@ def test_rows_of_a_key_in_several_tasks_rank_by_task(tmp_path: Path, java: Any) 
     made = table(tmp_path, keyed=True)
     for batch in range(2):
         plan = planned(made)
-        commit(made, answers(plan, *(rows(1, 2, 1, v=f"{batch}.{n}") for n in range(3)), batch=batch), batch)
+        commit(
+            made,
+            answers(plan, *(rows(1, 2, 1, v=f"{batch}.{n}") for n in range(3)), batch=batch),
+            batch,
+        )
     assert {row["v"] for row in made.to_arrow().to_pylist()} == {"1.2"}
-    assert sorted(map(repr, java.read(made.location))) == sorted(map(repr, made.to_arrow().to_pylist()))
+    assert sorted(map(repr, java.read(made.location))) == sorted(
+        map(repr, made.to_arrow().to_pylist())
+    )
     assert made.verify().healthy
     assert made.snapshots()[-1].properties["paimon-stream.query-id"] == "q"
 
@@ -106,7 +118,10 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
 
 def test_tasks_write_a_batch_again_if_an_operator_may_let_it_go_on(tmp_path: Path) -> None:
     made, checkpoint = table(tmp_path), tmp_path / "checkpoint"
-    options: dict[str, Any] = {"checkpoint": str(checkpoint), "paimon-stream.on-checkpoint-reset": "continue"}
+    options: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "paimon-stream.on-checkpoint-reset": "continue",
+    }
     (checkpoint / "offsets").mkdir(parents=True)
     for run in range(2):
         (checkpoint / "offsets" / "0").write_text(f"planned {run}")
@@ -175,7 +190,9 @@ def test_an_abort_removes_files_only_if_no_commit_was_tried(tmp_path: Path) -> N
     assert ids(made) == [3] and data_files(made) == 2
 
 
-def test_a_batch_without_a_partition_is_nothing_in_append_mode_and_an_error_in_complete_mode(tmp_path: Path) -> None:
+def test_a_batch_without_a_partition_is_nothing_in_append_mode_and_an_error_in_complete_mode(
+    tmp_path: Path,
+) -> None:
     made = table(tmp_path)
     commit(made, [None])
     assert not made.snapshots()
@@ -252,7 +269,9 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
 # -- batch writes ---------------------------------------------------------------------------------------
 
 
-def batch_write(of: PaimonTable, plan: Plan, given: Sequence[Answer | None], **options: Any) -> None:
+def batch_write(
+    of: PaimonTable, plan: Plan, given: Sequence[Answer | None], **options: Any
+) -> None:
     overwrite = options.pop("overwrite", False)
     named = {"path": of.location, **{key.replace("_", "-"): one for key, one in options.items()}}
     driver.commit_rows(plan, given, named, overwrite=overwrite, is_stream=False)
@@ -280,7 +299,9 @@ def test_a_batch_write_that_loses_its_numbers_leaves_no_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(tmp_path: Path, overwrite: bool) -> None:
+def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(
+    tmp_path: Path, overwrite: bool
+) -> None:
     made = table(tmp_path)
     plan = planned(made, stream=False, overwrite=overwrite)
     given = answers(plan, rows(1))
@@ -299,7 +320,11 @@ def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(tmp_path: Pa
     [
         ({"commit-usr": "x"}, errors.InvalidOption, "Did you mean 'commit-user'?"),
         ({"commit-identifier": "1"}, errors.InvalidOption, "commit-identifier"),
-        ({"paimon-stream.jurnal": "x"}, errors.InvalidOption, "Did you mean 'paimon-stream.journal'?"),
+        (
+            {"paimon-stream.jurnal": "x"},
+            errors.InvalidOption,
+            "Did you mean 'paimon-stream.journal'?",
+        ),
         ({"target-file-sise": "1 mb"}, errors.InvalidOption, "Did you mean 'target-file-size'?"),
         ({"target-file-size": "big"}, errors.InvalidOption, "target-file-size"),
         ({"paimon-stream.merge-schema": "add"}, errors.UnsupportedFeature, "PaimonSink"),
@@ -329,8 +354,16 @@ def test_a_commit_identifier_is_a_whole_number(tmp_path: Path, text: str) -> Non
 def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
     from paimon_stream.spark.datasource import divided
 
-    given = {"path": "s3://bucket/t", "s3.access-key": "k", "region": "r", "bucket": "4", "commit-user": "u"}
-    found = divided({**given, "paimon-stream.store.timeout": "5 s", "checkpointlocation": "c"}, ["commit-user"])
+    given = {
+        "path": "s3://bucket/t",
+        "s3.access-key": "k",
+        "region": "r",
+        "bucket": "4",
+        "commit-user": "u",
+    }
+    found = divided(
+        {**given, "paimon-stream.store.timeout": "5 s", "checkpointlocation": "c"}, ["commit-user"]
+    )
     assert found.location == "s3://bucket/t"
     assert found.own == {"commit-user": "u", "path": "s3://bucket/t", "checkpointlocation": "c"}
     assert found.table == {"bucket": "4", "paimon-stream.store.timeout": "5 s"}
@@ -359,9 +392,15 @@ def test_columns_that_do_not_fit_are_refused_before_a_row_is_written(
 
 def test_numbers_become_wider_and_columns_that_may_lack_are_null(tmp_path: Path) -> None:
     made = table(tmp_path)
-    plan = planned(made, st.StructType().add("ID", "integer"), **{"paimon-stream.missing-columns": "null"})
+    plan = planned(
+        made, st.StructType().add("ID", "integer"), **{"paimon-stream.missing-columns": "null"}
+    )
     options = {"paimon-stream.missing-columns": "null"}
-    commit(made, answers(plan, pa.RecordBatch.from_pydict({"ID": pa.array([5], pa.int32())})), **options)
+    commit(
+        made,
+        answers(plan, pa.RecordBatch.from_pydict({"ID": pa.array([5], pa.int32())})),
+        **options,
+    )
     assert made.to_arrow().to_pylist() == [{"id": 5, "v": None}]
 
 
@@ -371,7 +410,9 @@ def test_a_column_says_what_each_row_does(tmp_path: Path) -> None:
     columns = st.StructType().add("Op", "string").add("v", "string").add("id", "long")
     for batch, op in enumerate("cd"):
         part = pa.RecordBatch.from_pydict({"Op": [op] * 2, "v": ["x"] * 2, "id": [1, 2 + batch]})
-        commit(made, answers(planned(made, columns, **options), part, batch=batch), batch, **options)
+        commit(
+            made, answers(planned(made, columns, **options), part, batch=batch), batch, **options
+        )
     assert ids(made) == [2]
 
 
@@ -380,13 +421,20 @@ def test_a_table_whose_keys_get_their_buckets_by_an_index_is_refused(tmp_path: P
         planned(table(tmp_path, keyed=True, bucket="-1"))
 
 
-def test_a_stream_writes_to_a_branch_under_its_name_and_notes_what_its_checkpoint_says(tmp_path: Path) -> None:
+def test_a_stream_writes_to_a_branch_under_its_name_and_notes_what_its_checkpoint_says(
+    tmp_path: Path,
+) -> None:
     made = table(tmp_path)
     made.create_branch("audit")
     checkpoint = tmp_path / "checkpoint"
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":7}\n{}\n')
-    options = {"branch": "audit", "name": "second", "checkpointlocation": str(checkpoint), "queryname": "orders"}
+    options = {
+        "branch": "audit",
+        "name": "second",
+        "checkpointlocation": str(checkpoint),
+        "queryname": "orders",
+    }
     commit(made, answers(planned(made, **options), rows(1)), **options)
     snapshot = PaimonTable.load(made.location, branch="audit").snapshots()[-1]
     assert snapshot.commit_user == "paimon-stream_q_second" and snapshot.watermark == 7

@@ -21,7 +21,9 @@ def in_memory() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or not os.path.exists("/proc/self/statm"), reason="glibc")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not os.path.exists("/proc/self/statm"), reason="glibc"
+)
 def test_what_a_thread_has_freed_is_handed_back_where_it_was_much() -> None:
     sizes: list[int] = []
 

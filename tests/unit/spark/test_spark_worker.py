@@ -53,8 +53,12 @@ def test_no_garbage_is_set_aside_and_later_garbage_is_collected() -> None:
     assert new() is None
 
 
-@pytest.mark.parametrize("name", ["pyspark.zip", "py4j-0.10.9.7-src.zip", "spark-core_2.12-3.5.9.jar"])
-def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_before(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["pyspark.zip", "py4j-0.10.9.7-src.zip", "spark-core_2.12-3.5.9.jar"]
+)
+def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_before(
+    tmp_path: Path, name: str
+) -> None:
     archive = _archive(tmp_path / name)
     importers = {archive: zipimporter(archive), f"{archive}/inner": zipimporter(f"{archive}/inner")}
     keep_archives(importers)
@@ -65,7 +69,10 @@ def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_befor
 def test_other_archives_and_folders_are_looked_at_before_each_task(tmp_path: Path) -> None:
     names = ("job.zip", "mypyspark.zip", "pyspark.zip.old", "py4j.zip", "my-spark-core_2.12.jar")
     archives = [_archive(tmp_path / name) for name in names]
-    importers = {archive: zipimporter(archive) for archive in archives} | {"/": object(), "/none": None}
+    importers = {archive: zipimporter(archive) for archive in archives} | {
+        "/": object(),
+        "/none": None,
+    }
     before = dict(importers)
     keep_archives(importers)
     assert importers == before

@@ -15,7 +15,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import BadRowKind, FormatError, InvalidData, InvalidOption, NumericOverflow
+from paimon_stream.errors import (
+    BadRowKind,
+    FormatError,
+    InvalidData,
+    InvalidOption,
+    NumericOverflow,
+)
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.read.merged import sections
@@ -44,11 +50,16 @@ def number_of_sections(table: PaimonTable) -> int:
     scan = plan_scan(table._table)
     types = [table.schema.field(name).type for name in scan.merge.keys] if scan.merge else []
     places = {(one.partition, one.bucket) for one in scan.files}
-    return sum(len(sections([one for one in scan.files if (one.partition, one.bucket) == at], types)) for at in places)
+    return sum(
+        len(sections([one for one in scan.files if (one.partition, one.bucket) == at], types))
+        for at in places
+    )
 
 
 def numbers(*ids: int, value: int = 0) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int32()), "n": pa.array([value + one for one in ids], pa.int32())})
+    return pa.table(
+        {"id": pa.array(ids, pa.int32()), "n": pa.array([value + one for one in ids], pa.int32())}
+    )
 
 
 KEYED: dict[str, Any] = {"primary_keys": ["id"]}
@@ -94,8 +105,16 @@ ENGINES: dict[str, dict[str, str]] = {
     "by sequence": {"sequence.field": "a", "bucket": "2"},
     "vectors": {"deletion-vectors.enabled": "true"},
     "lookup": {"changelog-producer": "lookup"},
-    "sums": {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fields.b.aggregate-function": "max"},
-    "sums, lookup": {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "force-lookup": "true"},
+    "sums": {
+        "merge-engine": "aggregation",
+        "fields.a.aggregate-function": "sum",
+        "fields.b.aggregate-function": "max",
+    },
+    "sums, lookup": {
+        "merge-engine": "aggregation",
+        "fields.a.aggregate-function": "sum",
+        "force-lookup": "true",
+    },
     "partial": {"merge-engine": "partial-update", "fields.a.sequence-group": "b"},
     "first-row": {"merge-engine": "first-row"},
 }
@@ -112,7 +131,10 @@ def test_splits_have_the_rows_of_a_full_read_with_every_engine(engine: str, tmp_
     for identifier in range(1, 9):
         low = 20 * random.choice([0, 1, 2, identifier])
         keys = random.sample(range(low, low + 20), 8)
-        rows = [{"k": one, "a": random.choice([None, 1, 2, 9]), "b": random.choice([None, "x", "y"])} for one in keys]
+        rows = [
+            {"k": one, "a": random.choice([None, 1, 2, 9]), "b": random.choice([None, "x", "y"])}
+            for one in keys
+        ]
         commit_changes(table, [(random.choice(kinds), row) for row in rows], identifier)
         if identifier % 2 == 0:
             table.compact(full=random.random() < 0.2)
@@ -137,9 +159,13 @@ def read_a_random_table(root: Path, seed: int) -> str:
     except InvalidOption:
         return "refused"
     try:
-        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+        for identifier, batch in enumerate(
+            (one for _ in range(3) for one in batches(random, made)), 1
+        ):
             low = random.choice([0, 0, 10, 20, 30])
-            commit_changes(table, [(kind, {**row, "k": row["k"] + low}) for kind, row in batch], identifier)
+            commit_changes(
+                table, [(kind, {**row, "k": row["k"] + low}) for kind, row in batch], identifier
+            )
             if random.random() < 0.3:
                 table.compact(full=random.random() < 0.3)
         table.to_arrow()
@@ -158,6 +184,8 @@ def test_keys_that_cannot_be_read_end_the_planning_with_the_cure(tmp_path: Path)
     table.append(numbers(1, 2))
     scan = plan_scan(table._table)
     broken = [replace(one, file=replace(one.file, min_key=b"\0\0\0\1")) for one in scan.files]
-    with pytest.raises(FormatError, match=r"keys that a manifest gives for a file cannot be read") as caught:
+    with pytest.raises(
+        FormatError, match=r"keys that a manifest gives for a file cannot be read"
+    ) as caught:
         splits_of(replace(scan, files=tuple(broken)), 1)
     assert table.location in str(caught.value)

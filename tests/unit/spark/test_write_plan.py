@@ -23,7 +23,9 @@ def table_of(options: Mapping[str, str] = BUCKETS, **arguments: object) -> Table
 APPEND, GROUPED, KEYED = table_of({}), table_of(), table_of(keys=["id"])
 
 
-def batch(*, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1) -> list[CommitMessage]:
+def batch(
+    *, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1
+) -> list[CommitMessage]:
     """Messages of this number of tasks, each with one file of these bytes for each bucket."""
     return [
         CommitMessage(
@@ -31,7 +33,8 @@ def batch(*, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1)
             bucket=bucket,
             total_buckets=buckets,
             new_files=tuple(
-                replace(data_file(f"{task}-{bucket}-{number}", 10), file_size=size) for number in range(files)
+                replace(data_file(f"{task}-{bucket}-{number}", 10), file_size=size)
+                for number in range(files)
             ),
         )
         for task in range(tasks)
@@ -42,7 +45,9 @@ def batch(*, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1)
 def learnt(table: Table, *batches: list[CommitMessage], row_bytes: int | None = 100) -> WritePlan:
     plan = WritePlan()
     for messages in batches:
-        plan.learn(plan.way_of_tasks(table), Written(messages=tuple(messages), row_bytes=row_bytes), table)
+        plan.learn(
+            plan.way_of_tasks(table), Written(messages=tuple(messages), row_bytes=row_bytes), table
+        )
     return plan
 
 
@@ -89,7 +94,9 @@ def test_rows_are_gathered_only_where_they_have_somewhere_to_go_and_the_option_a
 # -- tables with a primary key ------------------------------------------------------------------------
 
 
-def test_rows_with_keys_are_packed_until_a_bucket_had_several_files_and_again_when_they_are_few() -> None:
+def test_rows_with_keys_are_packed_until_a_bucket_had_several_files_and_again_when_they_are_few() -> (
+    None
+):
     fits, too_large = batch(tasks=1), batch(tasks=1, files=2, size=MB)
     assert learnt(KEYED, fits).way_of_tasks(KEYED) is Way.PACKETS
     assert learnt(KEYED, too_large).way_of_tasks(KEYED) is Way.SPARK_SORT
@@ -107,7 +114,9 @@ def test_rows_with_keys_stay_in_their_tasks_if_these_are_few_and_their_files_not
     plan = learnt(table, large)
     ways = {tasks: plan.way_of_tasks(table, tasks) for tasks in (1, 4, 5, None)}
     assert ways == {1: Way.TASKS, 4: Way.TASKS, 5: Way.PACKETS, None: Way.PACKETS}
-    plan.learn(Way.TASKS, Written(messages=tuple(batch(tasks=4, size=MB - 1)), row_bytes=100), table)
+    plan.learn(
+        Way.TASKS, Written(messages=tuple(batch(tasks=4, size=MB - 1)), row_bytes=100), table
+    )
     assert (plan.way_of_tasks(table, 3), plan.way_of_tasks(table, 4)) == (Way.TASKS, Way.PACKETS)
     assert learnt(table, batch(tasks=1, size=4 * MB - 1)).way_of_tasks(table, 4) is Way.PACKETS
     assert WritePlan().way_of_tasks(table, 1) is Way.PACKETS  # nothing is known of its size
@@ -115,7 +124,9 @@ def test_rows_with_keys_stay_in_their_tasks_if_these_are_few_and_their_files_not
     assert learnt(off, large).way_of_tasks(off, 1) is Way.TASKS
 
 
-def test_rows_with_keys_move_if_the_option_or_their_buckets_ask_for_it_and_if_the_stream_compacts() -> None:
+def test_rows_with_keys_move_if_the_option_or_their_buckets_ask_for_it_and_if_the_stream_compacts() -> (
+    None
+):
     large = batch(tasks=1, size=4 * MB)
     asks = load_table(NOT_COMPACTED.storage, {"paimon-stream.shuffle": "bucket"})
     dynamic = table_of({"bucket": "-1", "write-only": "true"}, keys=["id"])
@@ -166,7 +177,9 @@ def test_where_tasks_would_write_more_files_the_driver_writes_larger_batches() -
     assert after(10, GROUPED, size=17 * MB).most_rows(GROUPED) is None
 
 
-def test_the_more_partitions_the_fewer_rows_may_come_of_each_and_never_fewer_than_came_before() -> None:
+def test_the_more_partitions_the_fewer_rows_may_come_of_each_and_never_fewer_than_came_before() -> (
+    None
+):
     plan = after(100_000, GROUPED, row_bytes=128)
     shares = [rows_of(plan.share(GROUPED, count)) for count in (1, 4, 5, 8, 11)]
     assert shares == [2**18, 2**18, 2**17, 2**17, None]
@@ -181,7 +194,9 @@ def test_all_shares_together_are_what_the_driver_may_hold(rows: int, partitions:
     if share is not None:
         assert share.usual >= min(rows, share.rows)
         others = share.rows + 1 - share.usual
-        assert partitions * (share.usual * share.usual_bytes + others * share.other_bytes) <= 128 * MB
+        assert (
+            partitions * (share.usual * share.usual_bytes + others * share.other_bytes) <= 128 * MB
+        )
         assert share.usual_bytes >= 100
 
 
@@ -204,21 +219,30 @@ def test_the_limit_of_bytes_is_lifted_only_for_rows_that_are_known_to_be_narrow(
     assert plan.arrow_batches() == ArrowBatches(records=128, bytes_limited=False)
     assert after(1_000, APPEND, row_bytes=4097).arrow_batches().bytes_limited
     plan.learn(Way.TASKS, Written(messages=(), row_bytes=None), APPEND)
-    assert not plan.arrow_batches().bytes_limited, "a batch without rows says nothing of their width"
+    assert not plan.arrow_batches().bytes_limited, (
+        "a batch without rows says nothing of their width"
+    )
     plan.refused()
     assert plan.arrow_batches() == unknown
 
 
-def test_a_batch_of_which_a_task_did_not_say_how_wide_its_rows_were_leaves_the_limit_in_place() -> None:
+def test_a_batch_of_which_a_task_did_not_say_how_wide_its_rows_were_leaves_the_limit_in_place() -> (
+    None
+):
     plan = learnt(APPEND, batch(tasks=1), batch(tasks=1), row_bytes=None)
     assert plan.arrow_batches().bytes_limited
 
 
 def test_rows_without_text_are_known_before_the_first_batch() -> None:
-    assert WritePlan(streaming=False).arrow_batches(40) == ArrowBatches(records=128, bytes_limited=False)
+    assert WritePlan(streaming=False).arrow_batches(40) == ArrowBatches(
+        records=128, bytes_limited=False
+    )
     assert WritePlan().arrow_batches(5_000).bytes_limited
 
 
 def test_of_very_wide_rows_few_come_at_once() -> None:
-    records = [after(10, APPEND, row_bytes=size).arrow_batches().records for size in (MB, 10 * MB, 100 * MB)]
+    records = [
+        after(10, APPEND, row_bytes=size).arrow_batches().records
+        for size in (MB, 10 * MB, 100 * MB)
+    ]
     assert records == [64, 6, 1]

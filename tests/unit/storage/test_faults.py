@@ -31,10 +31,19 @@ def run_all(storage: Storage) -> None:
 
 
 ALL = [
-    ("write", "w"), ("put_if_absent", "p"), ("open_output", "o"), ("output.write", "o"),
-    ("output.write", "o"), ("output.close", "o"), ("open_input", "o"), ("read", "w"), ("stat", "w"),
-    ("list_files", ""), ("list_folders", ""), ("delete", "w"),
-]  # fmt: skip
+    ("write", "w"),
+    ("put_if_absent", "p"),
+    ("open_output", "o"),
+    ("output.write", "o"),
+    ("output.write", "o"),
+    ("output.close", "o"),
+    ("open_input", "o"),
+    ("read", "w"),
+    ("stat", "w"),
+    ("list_files", ""),
+    ("list_folders", ""),
+    ("delete", "w"),
+]
 
 
 def test_every_operation_is_logged_in_order() -> None:
@@ -68,7 +77,9 @@ def test_before_means_without_effect_and_after_with_it() -> None:
 
 
 def test_an_error_class_can_be_planned() -> None:
-    storage = FaultyStorage(MemoryStorage(), [Fault(at=1, error=NoSpace), Fault(at=2, error=KeyboardInterrupt)])
+    storage = FaultyStorage(
+        MemoryStorage(), [Fault(at=1, error=NoSpace), Fault(at=2, error=KeyboardInterrupt)]
+    )
     with pytest.raises(NoSpace):
         storage.write("a", b"")
     with pytest.raises(KeyboardInterrupt):
@@ -98,7 +109,11 @@ def test_after_stop_nothing_works_and_nothing_changes() -> None:
     with pytest.raises(Killed):
         storage.write("b", b"2")
     assert storage.stopped
-    for call in (lambda: storage.write("c", b""), lambda: storage.delete("a"), lambda: storage.list_files("")):
+    for call in (
+        lambda: storage.write("c", b""),
+        lambda: storage.delete("a"),
+        lambda: storage.list_files(""),
+    ):
         with pytest.raises(Killed):
             call()
     with pytest.raises(Killed):
@@ -140,7 +155,9 @@ def test_a_cut_stream_of_a_living_process_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("local", [True, False])
-def test_only_a_closed_stream_counts_as_written(tmp_path: Path, at: int, moment: Moment, local: bool) -> None:
+def test_only_a_closed_stream_counts_as_written(
+    tmp_path: Path, at: int, moment: Moment, local: bool
+) -> None:
     inner = LocalStorage(str(tmp_path)) if local else MemoryStorage()
     storage = FaultyStorage(inner, [Fault(at=at, moment=moment)])
     with pytest.raises(StorageError):  # noqa: PT012

@@ -16,18 +16,38 @@ SECRET = "s3cr3t-never-shown"
         ("s3://bucket/wh/shop.db/orders", "s3", "bucket", "wh/shop.db/orders", ""),
         ("s3a://my.bucket-1/t/", "s3", "my.bucket-1", "t", ""),
         ("S3N://bucket//a///b//", "s3", "bucket", "a/b", ""),
-        ("s3://b-1/ü b%2Fc/dt=2024-01-01T00:00@x", "s3", "b-1", "ü b%2Fc/dt=2024-01-01T00:00@x", ""),
+        (
+            "s3://b-1/ü b%2Fc/dt=2024-01-01T00:00@x",
+            "s3",
+            "b-1",
+            "ü b%2Fc/dt=2024-01-01T00:00@x",
+            "",
+        ),
         ("oss://bucket/t", "s3", "bucket", "t", ""),
         ("gs://b_1/t", "gcs", "b_1", "t", ""),
         ("gcs://bucket/t", "gcs", "bucket", "t", ""),
-        ("abfss://c1@acc.dfs.core.windows.net/a/b", "azure", "c1", "a/b", "acc.dfs.core.windows.net"),
+        (
+            "abfss://c1@acc.dfs.core.windows.net/a/b",
+            "azure",
+            "c1",
+            "a/b",
+            "acc.dfs.core.windows.net",
+        ),
         ("abfs://c1@acc.dfs.core.windows.net/a", "azure", "c1", "a", "acc.dfs.core.windows.net"),
-        ("wasbs://$root@acc.blob.core.windows.net/a", "azure", "$root", "a", "acc.blob.core.windows.net"),
+        (
+            "wasbs://$root@acc.blob.core.windows.net/a",
+            "azure",
+            "$root",
+            "a",
+            "acc.blob.core.windows.net",
+        ),
         ("abfss://c1/a", "azure", "c1", "a", ""),
         ("az://c1/a", "azure", "c1", "a", ""),
     ],
 )
-def test_a_location_names_a_bucket_and_a_folder(location: str, kind: str, bucket: str, prefix: str, host: str) -> None:
+def test_a_location_names_a_bucket_and_a_folder(
+    location: str, kind: str, bucket: str, prefix: str, host: str
+) -> None:
     place = store_location(location)
     assert (place.kind, place.bucket, place.prefix, place.host) == (kind, bucket, prefix, host)
     assert place.shown == location.rstrip("/")
@@ -99,4 +119,7 @@ def test_credentials_in_a_location_are_refused_and_never_shown(location: str) ->
 
 def test_a_port_is_shown_and_a_container_is_no_user() -> None:
     assert shown_location("hdfs://user@host:8020/t") == "hdfs://host:8020/t"
-    assert shown_location("abfss://c1@acc.dfs.core.windows.net/t") == "abfss://c1@acc.dfs.core.windows.net/t"
+    assert (
+        shown_location("abfss://c1@acc.dfs.core.windows.net/t")
+        == "abfss://c1@acc.dfs.core.windows.net/t"
+    )

@@ -83,7 +83,9 @@ def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def put(server: _Server, options: dict[str, str], location: str = "s3://bucket/t") -> dict[str, str]:
+def put(
+    server: _Server, options: dict[str, str], location: str = "s3://bucket/t"
+) -> dict[str, str]:
     """The head of the request that a put sends."""
     settings = settings_of(store_location(location), options)
     try:
@@ -94,17 +96,26 @@ def put(server: _Server, options: dict[str, str], location: str = "s3://bucket/t
     return server.heads[-1]
 
 
-def test_a_key_is_not_mixed_with_a_token_of_the_environment(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_not_mixed_with_a_token_of_the_environment(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "stray")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     head = put(server, {**KEYS, "s3.endpoint": server.url})
     assert "Credential=own-id/" in head["authorization"]
     assert "x-amz-security-token" not in head
     assert server.asked == ["PUT /bucket/t/a%20b"]
-    assert put(server, {**KEYS, "s3.session-token": "t", "endpoint": server.url})["x-amz-security-token"] == "t"
+    assert (
+        put(server, {**KEYS, "s3.session-token": "t", "endpoint": server.url})[
+            "x-amz-security-token"
+        ]
+        == "t"
+    )
 
 
-def test_azures_key_and_signature_come_before_the_environment(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azures_key_and_signature_come_before_the_environment(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AZURE_STORAGE_TOKEN", "stray")
     given = {"azure.account-name": "acc", "azure.endpoint": f"{server.url}/acc"}
     head = put(server, {**given, "azure.account.key": KEY}, "az://c1/t")
@@ -121,7 +132,11 @@ def test_googles_token_is_sent(server: _Server) -> None:
 
 
 def test_encryption_and_proxies_reach_the_store(server: _Server) -> None:
-    kms = {"s3.encryption.algorithm": "SSE-KMS", "s3.encryption.key": "arn", "request_payer": "true"}
+    kms = {
+        "s3.encryption.algorithm": "SSE-KMS",
+        "s3.encryption.key": "arn",
+        "request_payer": "true",
+    }
     head = put(server, {**KEYS, **kms, "s3.endpoint": server.url})
     assert head["x-amz-server-side-encryption"] == "aws:kms"
     assert head["x-amz-server-side-encryption-aws-kms-key-id"] == "arn"
@@ -154,11 +169,18 @@ def test_a_store_of_ones_own_ca_is_trusted(tmp_path: Path) -> None:
 
 
 def test_a_login_that_the_environment_hides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"client_id": "i", "client_secret": SECRET, "tenant_id": "t", "azure.account-name": "acc"}
+    given = {
+        "client_id": "i",
+        "client_secret": SECRET,
+        "tenant_id": "t",
+        "azure.account-name": "acc",
+    }
     settings = settings_of(store_location("az://c1/t"), given)
     open_store(settings, max_retries=0)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
-    with pytest.raises(InvalidOption, match="AZURE_STORAGE_ACCOUNT_KEY is set in the environment") as raised:
+    with pytest.raises(
+        InvalidOption, match="AZURE_STORAGE_ACCOUNT_KEY is set in the environment"
+    ) as raised:
         open_store(settings, max_retries=0)
     assert SECRET not in str(raised.value)
 
@@ -168,7 +190,10 @@ def test_what_obstore_refuses_is_one_error_without_values(monkeypatch: pytest.Mo
         open_store(settings_of(store_location("az://c1/t"), {}), max_retries=0)
     text = f'{{"private_key": "{SECRET}"}}'
     with pytest.raises(InvalidOption, match="obstore refuses") as raised:
-        open_store(settings_of(store_location("gs://b1/t"), {"gs.service-account-key": text}), max_retries=0)
+        open_store(
+            settings_of(store_location("gs://b1/t"), {"gs.service-account-key": text}),
+            max_retries=0,
+        )
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
@@ -204,7 +229,9 @@ def test_the_keys_of_a_profile_are_read_anew(server: _Server, tmp_path: Path) ->
     assert timedelta(minutes=5) < until < timedelta(minutes=10)
 
 
-def test_the_default_profile_is_used_if_nothing_else_is_there(server: _Server, tmp_path: Path) -> None:
+def test_the_default_profile_is_used_if_nothing_else_is_there(
+    server: _Server, tmp_path: Path
+) -> None:
     pytest.importorskip("boto3")
     profile = tmp_path / ".aws" / "credentials"
     profile.parent.mkdir()
@@ -214,7 +241,9 @@ def test_the_default_profile_is_used_if_nothing_else_is_there(server: _Server, t
 
 def test_a_missing_profile_is_one_error(server: _Server) -> None:
     pytest.importorskip("boto3")
-    settings = settings_of(store_location("s3://bucket/t"), {"aws.profile": "nobody", "s3.endpoint": server.url})
+    settings = settings_of(
+        store_location("s3://bucket/t"), {"aws.profile": "nobody", "s3.endpoint": server.url}
+    )
     with pytest.raises(PermissionDenied, match="profile 'nobody'") as raised:
         open_store(settings, max_retries=0)
     assert raised.value.__suppress_context__
@@ -222,7 +251,10 @@ def test_a_missing_profile_is_one_error(server: _Server) -> None:
 
 def test_a_role_is_assumed_with_the_given_key(server: _Server) -> None:
     pytest.importorskip("boto3")
-    role = {"s3.role-arn": "arn:aws:iam::1:role/writer", "fs.s3a.assumed.role.sts.endpoint": server.url}
+    role = {
+        "s3.role-arn": "arn:aws:iam::1:role/writer",
+        "fs.s3a.assumed.role.sts.endpoint": server.url,
+    }
     head = put(server, {**KEYS, **role, "s3.endpoint": server.url})
     assert "Credential=role-id/" in head["authorization"]
     assert head["x-amz-security-token"] == "role-token"

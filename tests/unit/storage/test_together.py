@@ -74,7 +74,9 @@ def test_the_double_counts_as_threads_do() -> None:
     storage = TripStorage()
     with storage.counted() as found:
         storage.write_all([("a/1", b"1"), ("a/2", b"2")])
-        storage.together([lambda: storage.read("a/1"), lambda: (storage.exists("b"), storage.read("a/2"))])
+        storage.together(
+            [lambda: storage.read("a/1"), lambda: (storage.exists("b"), storage.read("a/2"))]
+        )
         storage.put_if_absent("a/3", b"3")
     assert (found.trips, found.requests) == (4, 6)
     assert [one.trip for one in found.sent] == [1, 1, 2, 2, 3, 4]
@@ -135,7 +137,9 @@ for _ in range(AT_ONCE + 1):  # the threads of the pool, and the one that waits 
 
 def test_a_process_that_ends_waits_only_for_the_requests_in_flight() -> None:
     """An expiry after a commit runs in a daemon thread. What it has not begun must not delay the end."""
-    ended = subprocess.run([sys.executable, "-c", _ENDING], check=True, timeout=60, stdout=subprocess.PIPE)
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDING], check=True, timeout=60, stdout=subprocess.PIPE
+    )
     assert len(ended.stdout) <= AT_ONCE + 1
 
 
@@ -152,5 +156,7 @@ threading.Thread(target=late).start()
 
 
 def test_a_thread_that_outlives_the_main_thread_may_still_send_requests() -> None:
-    ended = subprocess.run([sys.executable, "-c", _AFTER_THE_END], check=True, timeout=60, stdout=subprocess.PIPE)
+    ended = subprocess.run(
+        [sys.executable, "-c", _AFTER_THE_END], check=True, timeout=60, stdout=subprocess.PIPE
+    )
     assert ended.stdout.strip() == b"True"

@@ -63,9 +63,13 @@ def test_the_unsafe_single_writer_is_a_storage_option_of_local_paths() -> None:
         open_storage("/t", {"paimon-stream.unsafe-single-writer": "perhaps"})
 
 
-@pytest.mark.parametrize("location", ["hdfs://host:8020/t", "viewfs://c/t", "dbfs:/t", "C:\\t", "jfs:/t"])
+@pytest.mark.parametrize(
+    "location", ["hdfs://host:8020/t", "viewfs://c/t", "dbfs:/t", "C:\\t", "jfs:/t"]
+)
 def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"a local path, .*s3://.*gs://.*abfss://.*az://.*oss://"):
+    with pytest.raises(
+        UnsupportedFeature, match=r"a local path, .*s3://.*gs://.*abfss://.*az://.*oss://"
+    ):
         open_storage(location)
 
 
@@ -83,7 +87,9 @@ def test_a_store_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         open_storage("s3://bucket/t")
 
 
-@pytest.mark.parametrize("location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:", "~/t"])
+@pytest.mark.parametrize(
+    "location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:", "~/t"]
+)
 def test_malformed_locations_are_refused(location: str) -> None:
     with pytest.raises(InvalidOption):
         open_storage(location)
@@ -114,10 +120,16 @@ def test_a_path_object_is_a_location_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("uri", [False, True])
-def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path, uri: bool) -> None:
-    location = f"file://{tmp_path}/%FF.db/t" if uri else os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db/t")
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made(
+    tmp_path: Path, uri: bool
+) -> None:
+    location = (
+        f"file://{tmp_path}/%FF.db/t" if uri else os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db/t")
+    )
     for call in (PaimonTable.load, lambda path: PaimonTable.create(path, [("id", "INT")])):
-        with pytest.raises(InvalidOption, match=r"udcff.* are not UTF-8: .*Rename the folder") as caught:
+        with pytest.raises(
+            InvalidOption, match=r"udcff.* are not UTF-8: .*Rename the folder"
+        ) as caught:
             call(location)
         str(caught.value).encode()
     assert not list(tmp_path.iterdir())

@@ -63,7 +63,9 @@ def test_one_query_writes_main_and_a_branch() -> None:
 
 
 @pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
-def test_a_batch_of_a_branch_that_was_killed_anywhere_is_there_once(fault: dict[str, object]) -> None:
+def test_a_batch_of_a_branch_that_was_killed_anywhere_is_there_once(
+    fault: dict[str, object],
+) -> None:
     at, fired = 0, True
     while fired:
         at = following(at)
@@ -79,7 +81,9 @@ def test_a_batch_of_a_branch_that_was_killed_anywhere_is_there_once(fault: dict[
         branch.start()
         main.batch()
         for one in (main, branch):
-            expire_snapshots(one.bench.table, 1, 1, 0, protect_streams=False, runtime=main.bench.runtime)
+            expire_snapshots(
+                one.bench.table, 1, 1, 0, protect_streams=False, runtime=main.bench.runtime
+            )
         main.batch()
         branch.batch()
         assert batches_of(main) == batches_of(branch) == [0, 1, 2, 3]

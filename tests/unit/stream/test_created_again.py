@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, PaimonStreamError, TableRolledBack
+from paimon_stream.errors import (
+    CheckpointRewound,
+    CommitLost,
+    HistoryUnknown,
+    PaimonStreamError,
+    TableRolledBack,
+)
 from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
@@ -53,19 +59,25 @@ def sent(bench: Bench, stream: Stream) -> LatePuts:
 
 def others(bench: Bench, count: int) -> None:
     for number in range(count):
-        bench.committer().commit(bench.request(number, [bench.message(f"other-{number}")], user="another"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"other-{number}")], user="another")
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {JOURNAL_REUSE.key: "false"}, {JOURNAL.key: "false"}])
 @pytest.mark.parametrize("above", [1, 2, 3])
-def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(above: int, options: dict[str, str]) -> None:
+def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(
+    above: int, options: dict[str, str]
+) -> None:
     bench = Bench()
     Stream(bench, options=options).batches(2)
     late = sent(bench, Stream(bench, next_batch=2, runs=10, options=options))
     others(bench, 1 + above)
     bench.expire(3)
     late.arrive()
-    new = Stream(bench, next_batch=2, runs=20, options=options, done_millis=bench.clock.now_millis())
+    new = Stream(
+        bench, next_batch=2, runs=20, options=options, done_millis=bench.clock.now_millis()
+    )
     with pytest.raises(HistoryUnknown):  # who published the first snapshot 3 is not known
         new.batch()
     new.options = {**options, ON_UNKNOWN_HISTORY.key: "continue"}
@@ -135,20 +147,26 @@ def without_lists(bench: Bench, lost: str, upto: int = 3) -> None:
         "no list": [],
         "delta list": [third.delta_manifest_list],
         "base list of the next": [fourth.base_manifest_list],
-        "all lists": [n for one in snapshots for n in (one.base_manifest_list, one.delta_manifest_list)],
+        "all lists": [
+            n for one in snapshots for n in (one.base_manifest_list, one.delta_manifest_list)
+        ],
     }[lost]:
         bench.storage.delete(manifest_path(name))
 
 
 @pytest.mark.parametrize("options", [{}, {JOURNAL_REUSE.key: "false"}, {JOURNAL.key: "false"}])
 @pytest.mark.parametrize("lost", ["delta list", "base list of the next", "all lists"])
-def test_a_batch_whose_lists_are_gone_is_still_known_as_committed(lost: str, options: dict[str, str]) -> None:
+def test_a_batch_whose_lists_are_gone_is_still_known_as_committed(
+    lost: str, options: dict[str, str]
+) -> None:
     bench = Bench()
     Stream(bench, options=options).batches(3)
     others(bench, 3)
     without_lists(bench, lost)
     bench.clock.advance(13 * 3_600_000)
-    again = Stream(bench, next_batch=2, runs=10, options=options, done_millis=bench.clock.now_millis())
+    again = Stream(
+        bench, next_batch=2, runs=10, options=options, done_millis=bench.clock.now_millis()
+    )
     assert again.batch().outcome == "already committed"
     assert [name for name in bench.live_names() if name.startswith("me-2-")] == ["me-2-3"]
 
@@ -190,7 +208,9 @@ def test_a_writer_without_stream_stops_where_lists_are_gone_that_would_show_a_ro
         writer.commit(1, [bench.message("b")])
 
 
-def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch_is_committed() -> None:
+def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch_is_committed() -> (
+    None
+):
     bench = Bench()
     Stream(bench).batches(3)
     others(bench, 3)
@@ -205,14 +225,18 @@ def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch
 
 
 @pytest.mark.parametrize(("hours", "compacted"), [(1, False), (13, False), (13, True)])
-def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(hours: int, compacted: bool) -> None:
+def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(
+    hours: int, compacted: bool
+) -> None:
     """A writer that does not publish atomically comes late. Files that were prepared long ago are not used again."""
     bench = Bench()
     Stream(bench).batches(2)
     others(bench, 1)
     mine = bench.snapshots.get(2)
     bench.storage.delete(snapshot_path(2))
-    bench.storage.write(snapshot_path(2), encode_snapshot(replace(mine, commit_user="java", properties={})))
+    bench.storage.write(
+        snapshot_path(2), encode_snapshot(replace(mine, commit_user="java", properties={}))
+    )
     if compacted:
         message = bench.compaction(bench.live_names()[1], into="compacted")
         TableCommit(bench.table, "compactor", runtime=bench.runtime).commit(1, [message])

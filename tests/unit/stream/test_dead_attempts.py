@@ -14,7 +14,11 @@ from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
+from paimon_stream.stream.dead_attempts import (
+    live_files_of,
+    remove_dead_attempts,
+    snapshots_of_batch,
+)
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.message_files import data_files, written_files
 from tests.kits.commits import Bench
@@ -40,16 +44,31 @@ def whole(bench: Bench, prefix: str) -> CommitMessage:
 
 
 def files(bench: Bench) -> set[str]:
-    return {stat.name for folder in ("bucket-0", "index") for stat in bench.storage.list_files(folder)}
+    return {
+        stat.name for folder in ("bucket-0", "index") for stat in bench.storage.list_files(folder)
+    }
 
 
 def everything(bench: Bench) -> set[str]:
-    folders = ["bucket-0", "bucket-0/folder", "folder/bucket-0", "manifest", "snapshot", "schema", "_paimon_stream/me"]
+    folders = [
+        "bucket-0",
+        "bucket-0/folder",
+        "folder/bucket-0",
+        "manifest",
+        "snapshot",
+        "schema",
+        "_paimon_stream/me",
+    ]
     return {stat.path for folder in folders for stat in bench.storage.list_files(folder)}
 
 
 def entry(
-    bench: Bench, request: CommitRequest, *, dead: CommitMessage, uuids: tuple[str, ...], judged: int = 1
+    bench: Bench,
+    request: CommitRequest,
+    *,
+    dead: CommitMessage,
+    uuids: tuple[str, ...],
+    judged: int = 1,
 ) -> JournalEntry:
     return JournalEntry(
         batch_id=BATCH,
@@ -90,8 +109,12 @@ def test_all_files_of_both_halves_stay_and_only_what_a_dead_attempt_wrote_goes()
     bench.audit(["mine-new", "mine-packed"], orphans=True)
 
 
-@pytest.mark.parametrize("newer", [True, False], ids=["its own entry", "the entry of a later attempt"])
-def test_the_compaction_of_a_paused_attempt_can_still_be_published_after_the_cleaning(newer: bool) -> None:
+@pytest.mark.parametrize(
+    "newer", [True, False], ids=["its own entry", "the entry of a later attempt"]
+)
+def test_the_compaction_of_a_paused_attempt_can_still_be_published_after_the_cleaning(
+    newer: bool,
+) -> None:
     bench = Bench()
     others(bench, 1)
     request = bench.request(BATCH, [whole(bench, "mine")])
@@ -138,7 +161,9 @@ def test_a_tampered_entry_makes_the_clean_up_remove_only_files_of_attempts(
     for path in ("_paimon_stream/me/writer", "manifest/manifest-live", "bucket-0/folder/file"):
         bench.storage.write(path, b"kept")
     bench.storage.write("folder/bucket-0/file", b"kept")
-    noted = entry(bench, request, dead=bench.message("dead"), uuids=(request.stage_uuid, uuid), judged=3)
+    noted = entry(
+        bench, request, dead=bench.message("dead"), uuids=(request.stage_uuid, uuid), judged=3
+    )
     present = everything(bench)
     remove(bench, replace(noted, abandoned=(*noted.abandoned, abandoned)), bench.latest())
     assert present - everything(bench) == {"bucket-0/dead"}
@@ -155,7 +180,9 @@ def test_nothing_goes_where_the_first_half_has_expired() -> None:
     assert snapshots_of_batch(bench.snapshots, noted, bench.latest()) == ((), True)
 
 
-def test_an_attempt_without_compaction_leaves_no_staged_metadata_when_it_was_killed_behind_the_put() -> None:
+def test_an_attempt_without_compaction_leaves_no_staged_metadata_when_it_was_killed_behind_the_put() -> (
+    None
+):
     bench = Bench()
     others(bench, 1)
 
@@ -166,7 +193,11 @@ def test_an_attempt_without_compaction_leaves_no_staged_metadata_when_it_was_kil
     with pytest.raises(Killed):
         bench.committer(observer=At(Phase.PUBLISHED, kill)).commit(request)
     bench.storage.write(f"manifest/manifest-{request.stage_uuid}-9", b"of a lost attempt before")
-    remove(bench, entry(bench, request, dead=request.messages[0], uuids=(request.stage_uuid,)), bench.latest())
+    remove(
+        bench,
+        entry(bench, request, dead=request.messages[0], uuids=(request.stage_uuid,)),
+        bench.latest(),
+    )
     bench.audit(["mine", "other-0"], orphans=True)
 
 
@@ -174,7 +205,9 @@ def test_a_file_that_a_compaction_moved_to_another_level_is_not_among_those_it_w
     bench = Bench()
     moved = bench.put("live")
     message = replace(
-        bench.message("new"), compact_before=(moved,), compact_after=(replace(moved, level=5), bench.put("made"))
+        bench.message("new"),
+        compact_before=(moved,),
+        compact_after=(replace(moved, level=5), bench.put("made")),
     )
     assert data_files(bench.table.layout, (message,)) == ("bucket-0/new", "bucket-0/made")
     assert written_files(bench.table.layout, (message,)) == ("bucket-0/new",)

@@ -47,7 +47,9 @@ class KilledAt:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     location = str(tmp_path / "db.db" / "t")
-    PaimonTable.create(location, COLUMNS, primary_keys=["k"], options={"dynamic-bucket.target-row-num": "3"})
+    PaimonTable.create(
+        location, COLUMNS, primary_keys=["k"], options={"dynamic-bucket.target-row-num": "3"}
+    )
     return location
 
 
@@ -72,20 +74,28 @@ def begun(path: str, given: pa.Table) -> Any:
     commit = table_writing.batch_commit(table)
     numbering = commit.numbers()
     assert numbering is not None
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=numbering.index)
+    spec = WriteSpec(
+        storage=table.storage, schema=table.schema, options=table.options, index=numbering.index
+    )
     messages = write_keyed_task(spec, given.to_batches(), first_sequence=numbering.first).messages
     return lambda: commit.append(messages, numbering)
 
 
 def written(writer: StreamWriter, *keys: int) -> Any:
     first, table = writer.first_sequence(), writer.table
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=writer.index)
-    return write_keyed_task(spec, rows(*keys, v="stream").to_batches(), first_sequence=first).messages
+    spec = WriteSpec(
+        storage=table.storage, schema=table.schema, options=table.options, index=writer.index
+    )
+    return write_keyed_task(
+        spec, rows(*keys, v="stream").to_batches(), first_sequence=first
+    ).messages
 
 
 def stream(path: str, run: str, observer: KilledAt) -> StreamWriter:
     identity = WriterIdentity(user="me", query_id="q", run_id=run, checkpoint="/ck", token="t")
-    return StreamWriter(storage=LocalStorage(path), identity=identity, options={}, observer=observer)
+    return StreamWriter(
+        storage=LocalStorage(path), identity=identity, options={}, observer=observer
+    )
 
 
 def test_two_writes_at_once_end_in_a_conflict(path: str) -> None:
@@ -120,7 +130,9 @@ def test_prepared_files_are_used_only_by_the_index_of_their_batch(path: str, aga
     writer = stream(path, "two", KilledAt())
     verdict = writer.judge(batch)
     assert isinstance(verdict, Fresh if again else Reuse)
-    writer.commit(batch, verdict, verdict.entry.messages if isinstance(verdict, Reuse) else written(writer, 7))
+    writer.commit(
+        batch, verdict, verdict.entry.messages if isinstance(verdict, Reuse) else written(writer, 7)
+    )
     append(path, 3, 4)
     append(path, 7, v="newer")
     assert found(path)[7] == "newer"
@@ -162,7 +174,11 @@ def test_a_batch_of_older_keys_beside_a_rebuild_keeps_them_in_the_index(
 @pytest.mark.parametrize("bad", ["x" * 400, None])
 def test_a_row_that_its_task_may_ignore_moves_no_other_row(tmp_path: Path, bad: str | None) -> None:
     location = str(tmp_path / "t")
-    keys = {"primary_keys": ["p", "k"], "partition_keys": ["p"], "options": {"ignore-delete": "true"}}
+    keys = {
+        "primary_keys": ["p", "k"],
+        "partition_keys": ["p"],
+        "options": {"ignore-delete": "true"},
+    }
     PaimonTable.create(location, [("p", "STRING NOT NULL"), *COLUMNS], **keys)  # type: ignore[arg-type]
     table = load_table(LocalStorage(location))
     options = Options({**table.options, BUCKET.key: "4"})
@@ -170,7 +186,9 @@ def test_a_row_that_its_task_may_ignore_moves_no_other_row(tmp_path: Path, bad: 
 
     def homes(*partitions: str | None) -> dict[int, int]:
         numbers = pa.array(range(len(partitions)), pa.int64())
-        batch = pa.record_batch({"p": pa.array(partitions, pa.string()), "k": numbers, "v": pa.nulls(len(partitions))})
+        batch = pa.record_batch(
+            {"p": pa.array(partitions, pa.string()), "k": numbers, "v": pa.nulls(len(partitions))}
+        )
         packets = pa.Table.from_batches(pack(spec, [batch], shuffle_keys=[0, 1, 2, 3], task=0))
         return {
             key: home

@@ -21,7 +21,9 @@ BASE = SnapshotRef(id=4, nonce="manifest-list-a-1")
 def test_an_entry_comes_back_as_it_was_written() -> None:
     journal = Journal(MemoryStorage(), "me")
     previous = PreviousBatch(batch_id=2, snapshot=BASE)
-    written = entry(3, BASE, previous=previous, abandoned=("bucket-0/data-a-0.parquet",), query_name="ü")
+    written = entry(
+        3, BASE, previous=previous, abandoned=("bucket-0/data-a-0.parquet",), query_name="ü"
+    )
     for one in (written, replace(written, newest=SnapshotRef(id=7, nonce="manifest-list-b-1"))):
         journal.write(one)
         assert journal.read(3) == one
@@ -112,7 +114,11 @@ def test_a_register_without_a_run_is_read() -> None:
     storage = MemoryStorage()
     claims = Claims(storage, ME)
     claims.register("d", 3)
-    path = next(stat.path for stat in storage.list_files(f"_paimon_stream/{ME.user}") if stat.name == "writer")
+    path = next(
+        stat.path
+        for stat in storage.list_files(f"_paimon_stream/{ME.user}")
+        if stat.name == "writer"
+    )
     body = decode_checksummed("writer", storage.read(path), path)
     assert body.pop("run") == claims.run
     storage.write(path, encode_checksummed("writer", body))

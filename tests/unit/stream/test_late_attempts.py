@@ -30,13 +30,17 @@ CONTINUE = {ON_UNKNOWN_HISTORY.key: "continue"}
 def others(bench: Bench, *numbers: int) -> None:
     """Another engine commits."""
     for number in numbers:
-        bench.committer().commit(bench.request(number, [bench.message(f"java-{number}")], user="java"))
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"java-{number}")], user="java")
+        )
 
 
 def readable(bench: Bench) -> list[str]:
     """The names of the live files. Each of them must exist."""
     for entry in bench.live():
-        bench.storage.stat(bench.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        bench.storage.stat(
+            bench.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+        )
     return bench.live_names()
 
 
@@ -56,13 +60,22 @@ class Overtaken:
     """Batch 1 of a stream: the earlier run stops at a phase, the next run judges the batch, and then the
     earlier run publishes it. Its snapshot expires before the next run commits."""
 
-    def __init__(self, options: dict[str, str], *, phase: Phase = Phase.STAGED, lands: bool = True) -> None:
+    def __init__(
+        self, options: dict[str, str], *, phase: Phase = Phase.STAGED, lands: bool = True
+    ) -> None:
         self.bench = Bench()
         first = Stream(self.bench)
         first.batch()
         others(self.bench, 1)
         earlier = Stream(self.bench, next_batch=1, runs=10)
-        self.next = Stream(self.bench, next_batch=1, runs=20, options=options, done_millis=first.done_millis, written=1)
+        self.next = Stream(
+            self.bench,
+            next_batch=1,
+            runs=20,
+            options=options,
+            done_millis=first.done_millis,
+            written=1,
+        )
         self.verdict: Verdict | None = None
         earlier.start(At(phase, lambda: self._judge(lands)))
         if lands:
@@ -93,17 +106,25 @@ class Overtaken:
         self.next.writer.commit(self.batch, self.verdict, messages)
 
 
-@pytest.mark.parametrize("options", [WRITTEN_AGAIN, NO_JOURNAL, {}], ids=["written again", "no journal", "reused"])
-def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files(options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", [WRITTEN_AGAIN, NO_JOURNAL, {}], ids=["written again", "no journal", "reused"]
+)
+def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files(
+    options: dict[str, str],
+) -> None:
     table = Overtaken(options)
     expected = ["java-1", "java-2", "java-3", "java-4", "java-5", "me-0-1", "me-1-1"]
-    with pytest.raises(SharedCheckpoint, match=r"batch 1, an earlier run .* published it") as caught:
+    with pytest.raises(
+        SharedCheckpoint, match=r"batch 1, an earlier run .* published it"
+    ) as caught:
         table.commit()
     assert caught.value.context["batch"] == 1
     assert readable(table.bench) == expected
     table.next.start()
     assert table.next.batch().outcome == "already committed"
-    if options == NO_JOURNAL:  # the checkpoint may have been put back behind batches that nothing shows
+    if (
+        options == NO_JOURNAL
+    ):  # the checkpoint may have been put back behind batches that nothing shows
         with pytest.raises(HistoryUnknown, match="batch 2 of"):
             table.next.batch()
         return
@@ -111,7 +132,9 @@ def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files
     assert readable(table.bench) == [*expected, "me-2-2"]
 
 
-def test_a_batch_that_an_earlier_run_may_have_published_unseen_is_unknown_until_an_operator_decides() -> None:
+def test_a_batch_that_an_earlier_run_may_have_published_unseen_is_unknown_until_an_operator_decides() -> (
+    None
+):
     table = Overtaken(WRITTEN_AGAIN, lands=False)
     with pytest.raises(HistoryUnknown, match="snapshots after 2 expired") as caught:
         table.commit()
@@ -125,7 +148,9 @@ def test_a_batch_that_an_earlier_run_may_have_published_unseen_is_unknown_until_
     assert readable(table.bench)[-2:] == ["me-0-1", "me-1-2"]
 
 
-def test_an_operator_can_let_such_a_batch_continue_at_its_commit_and_nothing_in_doubt_is_removed() -> None:
+def test_an_operator_can_let_such_a_batch_continue_at_its_commit_and_nothing_in_doubt_is_removed() -> (
+    None
+):
     table = Overtaken({**WRITTEN_AGAIN, **CONTINUE}, lands=False)
     table.commit()
     assert readable(table.bench)[-2:] == ["me-0-1", "me-1-2"]
@@ -162,7 +187,9 @@ def test_a_later_batch_of_a_run_goes_on_where_snapshots_expired_during_it() -> N
 # -- rollbacks -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_another_run_published_below_reused_ids_is_found_before_it_is_written_again() -> None:
+def test_a_batch_that_another_run_published_below_reused_ids_is_found_before_it_is_written_again() -> (
+    None
+):
     bench = Bench()
     stream = Stream(bench)
     stream.batch()
@@ -206,7 +233,9 @@ def test_a_rollback_is_noticed_by_a_run_whose_own_snapshots_had_expired() -> Non
     assert readable(bench) == ["java-1"]
 
 
-def test_a_rollback_of_a_batch_is_noticed_although_the_snapshot_that_its_run_had_seen_had_expired() -> None:
+def test_a_rollback_of_a_batch_is_noticed_although_the_snapshot_that_its_run_had_seen_had_expired() -> (
+    None
+):
     bench = Bench()
     stream = Stream(bench)
     stream.batch()
@@ -220,7 +249,9 @@ def test_a_rollback_of_a_batch_is_noticed_although_the_snapshot_that_its_run_had
     assert readable(bench) == ["java-1", "java-2", "java-3", "java-4", "me-0-1"]
 
 
-def test_a_rollback_of_a_batch_with_files_of_an_earlier_run_is_noticed_where_their_base_had_expired() -> None:
+def test_a_rollback_of_a_batch_with_files_of_an_earlier_run_is_noticed_where_their_base_had_expired() -> (
+    None
+):
     bench = Bench({"bucket": "2"}, keys=("id",))
     stream = Stream(bench)
     stream.batch()
@@ -334,12 +365,21 @@ def test_after_a_rewound_checkpoint_was_let_in_the_entries_of_its_later_batches_
     rewound.start()
     rewound.batches(2)
     assert readable(bench) == [
-        "me-0-1", "me-1-2", "me-2-3", "me-2-6", "me-3-4", "me-3-7", "me-4-5", "me-4-8",
-    ]  # fmt: skip
+        "me-0-1",
+        "me-1-2",
+        "me-2-3",
+        "me-2-6",
+        "me-3-4",
+        "me-3-7",
+        "me-4-5",
+        "me-4-8",
+    ]
 
 
 @pytest.mark.parametrize("rows", [0, 10], ids=["without rows", "already committed"])
-def test_a_run_that_has_published_nothing_finds_the_batch_of_an_earlier_run_that_is_alive(rows: int) -> None:
+def test_a_run_that_has_published_nothing_finds_the_batch_of_an_earlier_run_that_is_alive(
+    rows: int,
+) -> None:
     bench = Bench()
     earlier, at = Stream(bench), At(Phase.JUDGED, lambda: later.batch(rows))
     earlier.start(AtBatch(2, at))
@@ -364,7 +404,9 @@ def test_the_files_of_a_batch_that_was_branched_and_rolled_back_stay() -> None:
     stream.start(At(Phase.PUBLISHED, Stream.cut))
     with pytest.raises(PowerCut):
         stream.batch()
-    bench.storage.write("branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2"))
+    bench.storage.write(
+        "branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2")
+    )
     needed = bench.metadata_of(2)
     rollback_to(bench.table, 1, runtime=bench.runtime)
     stream.start()
@@ -389,7 +431,9 @@ def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Ev
     return thread, go_on
 
 
-def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manifests_of_that() -> None:
+def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manifests_of_that() -> (
+    None
+):
     """Its late put creates the expired snapshot again, and the next snapshot does hold its files."""
     bench = Bench()
     thread, go_on = stopped_before_its_put(bench)
@@ -415,7 +459,9 @@ def test_a_run_stops_before_its_next_batch_when_a_later_run_has_begun() -> None:
     later = Stream(bench, next_batch=1, runs=10)
     later.batch(rows=0)
     earlier.next_batch = 2
-    with pytest.raises(SharedCheckpoint, match="a later run of commit user 'me' has begun") as caught:
+    with pytest.raises(
+        SharedCheckpoint, match="a later run of commit user 'me' has begun"
+    ) as caught:
         earlier.batch()
     assert caught.value.context["batch"] == 2
     later.batch()
@@ -439,7 +485,9 @@ class Meanwhile(FaultyStorage):
         return found
 
 
-def test_a_run_that_sleeps_while_it_gathers_evidence_does_not_write_what_a_later_run_has_written() -> None:
+def test_a_run_that_sleeps_while_it_gathers_evidence_does_not_write_what_a_later_run_has_written() -> (
+    None
+):
     bench = Bench()
     earlier, later = Stream(bench), Stream(bench, runs=10)
 
@@ -464,7 +512,11 @@ def test_a_run_whose_last_snapshot_expires_while_it_looks_at_it_goes_on() -> Non
 
         def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
             found = super().read(path, limit)
-            if path == "snapshot/snapshot-1" and bench.snapshots.ids() == [1] and stream.next_batch == 1:
+            if (
+                path == "snapshot/snapshot-1"
+                and bench.snapshots.ids() == [1]
+                and stream.next_batch == 1
+            ):
                 others(bench, 1, 2)
                 bench.expire(2)
             return found
@@ -477,13 +529,17 @@ def test_a_run_whose_last_snapshot_expires_while_it_looks_at_it_goes_on() -> Non
 def test_a_run_whose_table_is_created_again_while_it_gathers_evidence_meets_no_later_run() -> None:
     bench = Bench()
     stream = Stream(bench)
-    stream.start(storage=Meanwhile(bench, lambda: bench.storage.delete("_paimon_stream/me/claim-q1-run-1")))
+    stream.start(
+        storage=Meanwhile(bench, lambda: bench.storage.delete("_paimon_stream/me/claim-q1-run-1"))
+    )
     stream.batch()
     assert readable(bench) == ["me-0-1"]
 
 
 @pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
-def test_behind_a_batch_that_has_expired_the_journal_shows_that_the_next_is_new(options: dict[str, str]) -> None:
+def test_behind_a_batch_that_has_expired_the_journal_shows_that_the_next_is_new(
+    options: dict[str, str],
+) -> None:
     bench = Bench()
     stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
     stream.batches(4)

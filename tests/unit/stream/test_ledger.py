@@ -36,7 +36,15 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity
 from paimon_stream.stream.evidence import Memory, judge_next
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.ledger import (
+    AlreadyCommitted,
+    Batch,
+    Evidence,
+    Fresh,
+    Reuse,
+    Verdict,
+    judge_first,
+)
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.snapshots import SnapshotStore
@@ -44,7 +52,12 @@ from paimon_stream.table.snapshots import SnapshotStore
 NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)
 
 ME = WriterIdentity(
-    user="paimon-stream_q1", query_id="q1", run_id="run-2", checkpoint="/ck/a", query_name=None, token="t"
+    user="paimon-stream_q1",
+    query_id="q1",
+    run_id="run-2",
+    checkpoint="/ck/a",
+    query_name=None,
+    token="t",
 )
 
 
@@ -83,7 +96,12 @@ def entry(batch_id: int, base: SnapshotRef | None = None, **changed: Any) -> Jou
 
 def registered(**changed: Any) -> RegisteredWriter:
     made = RegisteredWriter(
-        user=ME.user, query_id="q1", checkpoint="/ck/a", query_name=None, schema_digest="d", journal_since=None
+        user=ME.user,
+        query_id="q1",
+        checkpoint="/ck/a",
+        query_name=None,
+        schema_digest="d",
+        journal_since=None,
     )
     return replace(made, **changed)
 
@@ -109,7 +127,13 @@ class World:
         return SnapshotStore(self.storage, simulated(1))
 
     def publish(
-        self, id_: int, user: str, identifier: int, nonce: str = "", time_millis: int = 0, **marks: str
+        self,
+        id_: int,
+        user: str,
+        identifier: int,
+        nonce: str = "",
+        time_millis: int = 0,
+        **marks: str,
     ) -> Snapshot:
         snapshot = Snapshot(
             id=SnapshotId(id_),
@@ -122,7 +146,9 @@ class World:
             time_millis=time_millis,
             total_record_count=0,
             delta_record_count=0,
-            properties={"paimon-stream." + key.replace("_", "-"): value for key, value in marks.items()},
+            properties={
+                "paimon-stream." + key.replace("_", "-"): value for key, value in marks.items()
+            },
         )
         self.storage.write(f"snapshot/snapshot-{id_}", encode_snapshot(snapshot))
         for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
@@ -130,7 +156,9 @@ class World:
         return snapshot
 
     def mine(self, id_: int, identifier: int, **marks: Any) -> Snapshot:
-        return self.publish(id_, ME.user, identifier, **{"query_id": "q1", "run_id": "run-1", **marks})
+        return self.publish(
+            id_, ME.user, identifier, **{"query_id": "q1", "run_id": "run-1", **marks}
+        )
 
     def expire(self, *ids: int) -> None:
         for id_ in ids:
@@ -138,14 +166,19 @@ class World:
 
     def refusals(self, batch_id: int) -> ReplayErrors:
         return ReplayErrors(
-            location="memory:t", user=self.identity.user, batch_id=batch_id, options=Options(self.options)
+            location="memory:t",
+            user=self.identity.user,
+            batch_id=batch_id,
+            options=Options(self.options),
         )
 
     def judge(self, batch_id: int) -> Verdict:
         evidence = Evidence(
             identity=self.identity,
             batch=Batch(
-                batch_id=batch_id, offsets_hash=self.offsets_hash, previous_done_millis=self.previous_done_millis
+                batch_id=batch_id,
+                offsets_hash=self.offsets_hash,
+                previous_done_millis=self.previous_done_millis,
             ),
             schema_digest="d",
             schema_created_millis=1000,
@@ -284,7 +317,9 @@ def test_unknown_offsets_do_not_stop_a_replay(world: World) -> None:
 
 
 @pytest.mark.parametrize("identifier", [0, 3, 9])
-def test_a_named_user_under_another_query_is_a_reset_checkpoint(world: World, identifier: int) -> None:
+def test_a_named_user_under_another_query_is_a_reset_checkpoint(
+    world: World, identifier: int
+) -> None:
     world.identity = replace(ME, user="orders")
     world.publish(1, "orders", identifier, query_id="q0", run_id="run-0")
     with pytest.raises(CheckpointReset, match="query q0 wrote here before"):
@@ -317,7 +352,9 @@ def test_two_sinks_of_one_query_are_no_reset(world: World) -> None:
     assert isinstance(world.judge(0), Fresh)
 
 
-def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_be_renamed(world: World) -> None:
+def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_be_renamed(
+    world: World,
+) -> None:
     world.identity = replace(ME, user="paimon-stream_q1_second")
     world.publish(1, "paimon-stream_q1", 3, query_id="q1", checkpoint="/ck/a")
     world.claimed = False
@@ -340,14 +377,18 @@ def test_a_used_identifier_without_marks_cannot_be_distinguished_from_ours(world
 
 
 @pytest.mark.parametrize("batch_id", [2, 3])
-def test_an_operator_can_let_a_reset_or_rewound_checkpoint_continue(world: World, batch_id: int) -> None:
+def test_an_operator_can_let_a_reset_or_rewound_checkpoint_continue(
+    world: World, batch_id: int
+) -> None:
     world.mine(1, 3, offsets_hash="other")
     world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
     assert isinstance(world.judge(batch_id), Fresh)
 
 
 @pytest.mark.parametrize("batch_id", [2, 3])
-def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(world: World, batch_id: int) -> None:
+def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(
+    world: World, batch_id: int
+) -> None:
     world.mine(1, 3, offsets_hash="other")
     world.entry = entry(batch_id)
     world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
@@ -416,7 +457,9 @@ def test_a_replaced_tables_old_journal_is_not_believed(world: World) -> None:
 
 
 @pytest.mark.parametrize("which", ["entry", "last_entry"])
-def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_reveals_it(world: World, which: str) -> None:
+def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_reveals_it(
+    world: World, which: str
+) -> None:
     setattr(world, which, entry(3, schema_digest="older"))
     with pytest.raises(TableReplaced):
         world.judge(3)
@@ -447,7 +490,9 @@ def test_a_batch_that_a_copy_of_the_checkpoint_published_in_a_younger_table_is_n
 ) -> None:
     world.registered = registered(journal_since=0)
     world.previous_done_millis = 999
-    with pytest.raises(TableReplaced, match="created after"):  # the copy has registered, and goes on
+    with pytest.raises(
+        TableReplaced, match="created after"
+    ):  # the copy has registered, and goes on
         world.judge(1)
     world.registered = registered(journal_since=1)  # an operator has let batch 1 continue
     assert isinstance(world.judge(1), Fresh)
@@ -534,7 +579,9 @@ def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: Wo
     beside = world.mine(6, 3)
     previous = PreviousBatch(batch_id=3, snapshot=SnapshotRef.of(beside))
     world.entry = entry(4, SnapshotRef.of(beside), previous=previous)
-    with pytest.raises(TableRolledBack, match="batch 3 of this stream was committed as snapshot 6") as caught:
+    with pytest.raises(
+        TableRolledBack, match="batch 3 of this stream was committed as snapshot 6"
+    ) as caught:
         world.judge(4)
     for part in ("no rollback", "LATEST", "newest snapshot, 13", "repair-hints"):
         assert part in str(caught.value)
@@ -573,7 +620,12 @@ def remembered(world: World, own: Snapshot, batch_id: int) -> Memory:
 
 def test_the_next_batch_is_fresh_while_our_last_snapshot_stands(world: World) -> None:
     own = world.mine(1, 3)
-    verdict = judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
+    verdict = judge_next(
+        world.snapshots,
+        remembered(world, own, 3),
+        world.refusals(4),
+        latest=world.snapshots.latest(),
+    )
     assert verdict.seen == SnapshotRef.of(own)
 
 
@@ -581,34 +633,56 @@ def test_the_next_batch_is_fresh_when_our_last_snapshot_expired(world: World) ->
     own = world.mine(1, 3)
     world.publish(2, "java", 0)
     world.expire(1)
-    verdict = judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
+    verdict = judge_next(
+        world.snapshots,
+        remembered(world, own, 3),
+        world.refusals(4),
+        latest=world.snapshots.latest(),
+    )
     assert verdict.seen == SnapshotRef(id=2, nonce="delta-2")
 
 
 @pytest.mark.parametrize("identifier", [4, 6])
-def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(world: World, identifier: int) -> None:
+def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(
+    world: World, identifier: int
+) -> None:
     own = world.mine(1, 3)
     world.publish(2, "java", 0)
     world.mine(3, identifier, run_id="run-9")
     world.publish(4, "java", 1)
     with pytest.raises(SharedCheckpoint, match="run-9"):
-        judge_next(world.snapshots, remembered(world, own, 3), world.refusals(4), latest=world.snapshots.latest())
+        judge_next(
+            world.snapshots,
+            remembered(world, own, 3),
+            world.refusals(4),
+            latest=world.snapshots.latest(),
+        )
 
 
 def test_a_gap_since_the_run_last_looked_is_left_for_the_commit_to_judge(world: World) -> None:
     own = world.mine(1, 3)
     world.publish(3, "java", 0)
     memory = remembered(world, own, 3)
-    assert judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest()).seen == memory.seen
+    assert (
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest()).seen
+        == memory.seen
+    )
 
 
 def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
     own = world.mine(1, 3)
     with pytest.raises(DuplicateWriter):
-        judge_next(world.snapshots, remembered(world, own, 3), world.refusals(3), latest=world.snapshots.latest())
+        judge_next(
+            world.snapshots,
+            remembered(world, own, 3),
+            world.refusals(3),
+            latest=world.snapshots.latest(),
+        )
 
 
-def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_causes(world: World) -> None:
+def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_causes(
+    world: World,
+) -> None:
     own = world.mine(2, 3)
     world.publish(1, "java", 0)
     memory = remembered(world, own, 3)
@@ -619,11 +693,14 @@ def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_c
         assert part in str(caught.value)
     world.options = {"paimon-stream.on-table-change": "continue"}
     assert (
-        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest()) is None
+        judge_next(world.snapshots, memory, world.refusals(4), latest=world.snapshots.latest())
+        is None
     )  # storage must decide
 
 
-def test_a_snapshot_under_another_nonce_above_which_others_went_on_is_a_lost_commit(world: World) -> None:
+def test_a_snapshot_under_another_nonce_above_which_others_went_on_is_a_lost_commit(
+    world: World,
+) -> None:
     own = world.mine(2, 3)
     memory = remembered(world, own, 3)
     world.publish(2, "java", 1, nonce="other")
@@ -645,5 +722,11 @@ def test_every_refusal_names_table_user_batch_and_option(world: World) -> None:
     world.mine(1, 7)
     with pytest.raises(ReplayError) as caught:
         world.judge(3)
-    for part in ("memory:t", ME.user, "batch 3", "paimon-stream.on-checkpoint-reset", "Nothing was written"):
+    for part in (
+        "memory:t",
+        ME.user,
+        "batch 3",
+        "paimon-stream.on-checkpoint-reset",
+        "Nothing was written",
+    ):
         assert part in str(caught.value)

@@ -43,7 +43,9 @@ def made(options: dict[str, str]) -> PaimonTable:
 
 
 @pytest.mark.parametrize("option", LEFT)
-def test_a_batch_write_says_which_option_it_does_not_act_upon(option: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_write_says_which_option_it_does_not_act_upon(
+    option: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = pa.table({"id": [1], "dt": ["a"]})
     made({option: LEFT[option]}).append(rows)
     (line,) = said(caplog)

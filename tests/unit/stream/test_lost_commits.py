@@ -59,7 +59,13 @@ def test_the_next_batch_of_a_run_says_what_was_lost_by_whom_and_how_to_commit_it
     with pytest.raises(CommitLost) as caught:
         stream.batch()
     said, facts = str(caught.value), caught.value.context
-    for part in ("snapshot 3, in which batch 2", "user 'java'", "10 in 1 file", NO_CATALOG, lost.nonce):
+    for part in (
+        "snapshot 3, in which batch 2",
+        "user 'java'",
+        "10 in 1 file",
+        NO_CATALOG,
+        lost.nonce,
+    ):
         assert part in said
     assert (facts["lost_batch"], facts["snapshot"], facts["by"]) == (2, 3, "java")
     assert (facts["rows"], facts["files"]) == (10, 1)
@@ -76,9 +82,14 @@ def test_a_restart_says_so_too(batches: int) -> None:
     stream = started(bench, batches)
     lose(bench)
     stream.start()
-    with pytest.raises(CommitLost, match=f"batch {batches - 1} of this stream was committed") as caught:
+    with pytest.raises(
+        CommitLost, match=f"batch {batches - 1} of this stream was committed"
+    ) as caught:
         stream.batch()
-    assert f"paimon-stream recommit --user me --batch {batches - 1} {bench.storage.location}" in str(caught.value)
+    assert (
+        f"paimon-stream recommit --user me --batch {batches - 1} {bench.storage.location}"
+        in str(caught.value)
+    )
     assert (caught.value.context["by"], caught.value.context["rows"]) == ("java", 10)
 
 
@@ -154,7 +165,9 @@ def again(bench: Bench, *args: Any, yes: bool = True, **how: Any) -> RecommitRep
 
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("found", ["in the run", "at a restart"])
-def test_the_files_of_a_lost_batch_are_committed_again_and_the_stream_goes_on(batches: int, found: str) -> None:
+def test_the_files_of_a_lost_batch_are_committed_again_and_the_stream_goes_on(
+    batches: int, found: str
+) -> None:
     bench = Bench()
     stream = started(bench, batches)
     lose(bench)
@@ -276,10 +289,18 @@ def test_a_commit_without_a_stream_is_committed_again_as_its_error_says(identifi
 def run_command(bench: Bench, error: CommitLost, *, yes: bool) -> RecommitReport:
     """Does what the command that an error names does."""
     words = shlex.split(error.context["command"])
-    given = {key.removeprefix("--"): value for key, value in zip(words[2:-1:2], words[3:-1:2], strict=True)}
+    given = {
+        key.removeprefix("--"): value
+        for key, value in zip(words[2:-1:2], words[3:-1:2], strict=True)
+    }
     snapshot = int(given["snapshot"]) if "snapshot" in given else None
     return again(
-        bench, given["user"], int(given["batch"]), snapshot=snapshot, delta_list=given.get("delta-list"), yes=yes
+        bench,
+        given["user"],
+        int(given["batch"]),
+        snapshot=snapshot,
+        delta_list=given.get("delta-list"),
+        yes=yes,
     )
 
 
@@ -316,7 +337,9 @@ def test_what_a_rollback_took_is_not_committed_again_although_we_wrote_since() -
     refused(bench, TableRolledBack, "no snapshot of another engine stands in place")
 
 
-def test_what_a_rollback_took_is_not_committed_again_although_another_engine_wrote_at_once() -> None:
+def test_what_a_rollback_took_is_not_committed_again_although_another_engine_wrote_at_once() -> (
+    None
+):
     bench = Bench()
     started(bench, 3)
     rollback_to(bench.table, 2, runtime=bench.runtime)
@@ -327,7 +350,9 @@ def test_what_a_rollback_took_is_not_committed_again_although_another_engine_wro
     assert len(bench.storage.read("_paimon_stream/rolled-back.json")) > len(again_rolled)
 
 
-def test_what_a_rollback_took_is_not_committed_again_although_another_engine_wrote_an_hour_later() -> None:
+def test_what_a_rollback_took_is_not_committed_again_although_another_engine_wrote_an_hour_later() -> (
+    None
+):
     clock = SimulatedClock()
     bench = Bench(storage=MemoryStorage(clock=clock))
     bench.clock = clock
@@ -393,7 +418,9 @@ def test_a_stream_that_goes_on_at_the_same_time_has_its_batches_in_order() -> No
     stream.options = {"paimon-stream.on-table-change": "continue"}
     stream.start()
     MEANWHILE.append(stream.batch)
-    with pytest.raises(CheckpointRewound, match=r"has gone on to batch 2 \(snapshot 3\).*Nothing was publ"):
+    with pytest.raises(
+        CheckpointRewound, match=r"has gone on to batch 2 \(snapshot 3\).*Nothing was publ"
+    ):
         again(bench, "me", 1)
     bench.audit(["java-1", "me-0-1", "me-2-3"])
 
@@ -416,7 +443,9 @@ def test_a_batch_whose_later_snapshots_expired_is_not_committed_again() -> None:
     started(bench, 2)
     lose(bench)
     for number in range(4):
-        TableCommit(bench.table, "other", runtime=bench.runtime).commit(number, [bench.message(f"o{number}")])
+        TableCommit(bench.table, "other", runtime=bench.runtime).commit(
+            number, [bench.message(f"o{number}")]
+        )
     bench.expire(3)
     refused(bench, HistoryUnknown, "are gone", "me", 1)
 
@@ -425,7 +454,9 @@ def test_a_batch_whose_files_are_in_the_table_is_found_by_them() -> None:
     bench = Bench()
     started(bench, 2)
     for number in range(4):
-        TableCommit(bench.table, "other", runtime=bench.runtime).commit(number, [bench.message(f"o{number}")])
+        TableCommit(bench.table, "other", runtime=bench.runtime).commit(
+            number, [bench.message(f"o{number}")]
+        )
     bench.expire(4)
     report = again(bench, "me", 1)
     assert (report.found, report.snapshot) == (True, None)

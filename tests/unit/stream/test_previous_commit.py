@@ -58,9 +58,22 @@ def test_the_text_is_bounded_and_other_texts_say_nothing() -> None:
     text = previous_commit(stream.batch(rows=1))[PREVIOUS]
     assert text.startswith("1 batch=0 attempts=1 ")
     assert len(text) < 200
-    for wrong in ("", "2 batch=1", "1", "1 batch=", "1 batch=x", "1 batch=1;x", "1 " + "a=1 " * 999, "1 a=" + "9" * 99):
+    for wrong in (
+        "",
+        "2 batch=1",
+        "1",
+        "1 batch=",
+        "1 batch=x",
+        "1 batch=1;x",
+        "1 " + "a=1 " * 999,
+        "1 a=" + "9" * 99,
+    ):
         assert previous_of({PREVIOUS: wrong}) == {}
-    assert previous_of({PREVIOUS: "1 batch=4 attempts=2 put=17"}) == {"batch": 4, "attempts": 2, "put": 17}
+    assert previous_of({PREVIOUS: "1 batch=4 attempts=2 put=17"}) == {
+        "batch": 4,
+        "attempts": 2,
+        "put": 17,
+    }
 
 
 def test_conflicts_of_compactions_are_counted_and_are_no_phase() -> None:

@@ -39,7 +39,9 @@ def created_again(stream: Stream, snapshot_id: int, content: bytes) -> None:
     stream.bench.storage.write("snapshot/LATEST", str(snapshot_id).encode())
 
 
-def test_a_running_stream_stays_on_the_line_when_an_expired_snapshot_comes_back_with_the_hint() -> None:
+def test_a_running_stream_stays_on_the_line_when_an_expired_snapshot_comes_back_with_the_hint() -> (
+    None
+):
     stream = grown(5)
     late = stream.bench.storage.read("snapshot/snapshot-5")
     stream.batches(15)
@@ -64,7 +66,9 @@ def test_a_stream_that_starts_beside_such_a_hint_goes_on() -> None:
     assert rows(stream.bench) == 210
 
 
-def test_at_every_point_where_a_rollback_to_an_expired_tag_is_killed_all_engines_see_the_newest() -> None:
+def test_at_every_point_where_a_rollback_to_an_expired_tag_is_killed_all_engines_see_the_newest() -> (
+    None
+):
     fired, at = True, 0
     while fired:
         at += 1

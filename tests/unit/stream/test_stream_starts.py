@@ -49,12 +49,16 @@ def entries(stream: Stream) -> list[str]:
     return sorted(name for name in names if name.isdigit())
 
 
-NOTED = pytest.mark.parametrize("earlier", [True, False], ids=["an earlier batch is noted", "this batch is noted"])
+NOTED = pytest.mark.parametrize(
+    "earlier", [True, False], ids=["an earlier batch is noted", "this batch is noted"]
+)
 PHASES = (Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED, Phase.PUBLISHED)
 
 
 @NOTED
-def test_a_replaced_table_is_asked_about_once_even_where_the_batch_that_continues_is_empty(earlier: bool) -> None:
+def test_a_replaced_table_is_asked_about_once_even_where_the_batch_that_continues_is_empty(
+    earlier: bool,
+) -> None:
     stream = replaced_under_the_stream()
     stream.next_batch += earlier
     stream.options = CONTINUE
@@ -64,7 +68,10 @@ def test_a_replaced_table_is_asked_about_once_even_where_the_batch_that_continue
     stream.options = {}
     stream.start()
     stream.batches(2)
-    assert [stream.bench.snapshots.get(one).commit_identifier for one in (1, 2)] == [4 + earlier, 5 + earlier]
+    assert [stream.bench.snapshots.get(one).commit_identifier for one in (1, 2)] == [
+        4 + earlier,
+        5 + earlier,
+    ]
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
@@ -114,7 +121,11 @@ def robbed(how: str, *, noted: bool) -> Stream:
     return stream
 
 
-ROBBED = [(how, noted) for how in ("rolled back", "all rolled back", "replaced") for noted in (True, False)]
+ROBBED = [
+    (how, noted)
+    for how in ("rolled back", "all rolled back", "replaced")
+    for noted in (True, False)
+]
 
 
 @pytest.mark.parametrize(("how", "noted"), ROBBED)
@@ -204,7 +215,9 @@ def test_a_table_that_is_replaced_after_its_schema_has_grown_is_reported_as_repl
 def grown(schema: TableSchema) -> TableSchema:
     """The schema with one more column."""
     column = DataField(id=schema.highest_field_id + 1, name="more", type=parse_type("INT"))
-    return replace(schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=column.id)
+    return replace(
+        schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=column.id
+    )
 
 
 # -- a checkpoint that comes from another table --------------------------------------------------------
@@ -227,7 +240,13 @@ def test_a_checkpoint_that_comes_from_another_table_is_reported_with_what_is_mis
     stream = moved(6)
     stream.batch()
     (text,) = warned(caplog)
-    for part in (stream.bench.storage.location, "checkpoint /ck/a", "batch 6", "batches 0 to 5", "another table"):
+    for part in (
+        stream.bench.storage.location,
+        "checkpoint /ck/a",
+        "batch 6",
+        "batches 0 to 5",
+        "another table",
+    ):
         assert part in text
     stream.batch()
     stream.start()
@@ -235,7 +254,9 @@ def test_a_checkpoint_that_comes_from_another_table_is_reported_with_what_is_mis
     assert len(warned(caplog)) == 1
 
 
-def test_a_stream_that_begins_with_batch_0_or_has_been_here_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_begins_with_batch_0_or_has_been_here_is_not_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stream = moved(0)
     stream.batches(3)
     stream.start()

@@ -47,7 +47,9 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
         assert isinstance(verdict, Fresh)
         target = writer.table_for_driver().storage
         for message in messages:
-            path = bench.table.layout.data_file(message.partition, message.bucket, message.new_files[0].file_name)
+            path = bench.table.layout.data_file(
+                message.partition, message.bucket, message.new_files[0].file_name
+            )
             bench.storage.delete(path)
             with target.open_output(path) as out:
                 out.write(b"data")
@@ -95,7 +97,9 @@ def test_a_batch_after_another_writer_s_commit_takes_few_more() -> None:
     storage = TripStorage(stream.bench.storage)
     for _ in range(3):
         counted(stream, storage)
-    stream.bench.committer().commit(stream.bench.request(0, [stream.bench.message("o")], user="you"))
+    stream.bench.committer().commit(
+        stream.bench.request(0, [stream.bench.message("o")], user="you")
+    )
     found = counted(stream, storage)
     assert found.trips <= 13, str(found)
     assert found.kinds["LIST"] == 0
@@ -125,7 +129,9 @@ def test_the_first_judgement_of_a_run_is_bounded(journal: str) -> None:
     storage = TripStorage(stream.bench.storage)
     judged, committed = first_batch(stream, storage)
     assert judged.trips <= 8, str(judged)
-    assert committed.trips <= 12, str(committed)  # nothing below a first snapshot proves that it is one
+    assert committed.trips <= 12, str(
+        committed
+    )  # nothing below a first snapshot proves that it is one
     for grown in (0, 12, 12):
         for _ in range(grown):
             counted(stream, storage)
@@ -151,6 +157,8 @@ def test_a_run_that_begins_below_many_snapshots_of_others_reads_them_together() 
     counted(stream, storage)
     committer = stream.bench.committer()
     for number in range(40):
-        committer.commit(stream.bench.request(number, [stream.bench.message(f"o{number}")], user="you"))
+        committer.commit(
+            stream.bench.request(number, [stream.bench.message(f"o{number}")], user="you")
+        )
     judged, _ = first_batch(stream, storage)
     assert judged.trips <= 17, str(judged)

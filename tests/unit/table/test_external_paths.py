@@ -14,7 +14,13 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CorruptMetadata, DeletedFiles, FormatError, InvalidOption, UnsupportedFeature
+from paimon_stream.errors import (
+    CorruptMetadata,
+    DeletedFiles,
+    FormatError,
+    InvalidOption,
+    UnsupportedFeature,
+)
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.options import Options
@@ -54,13 +60,18 @@ def test_paths_are_as_java_prints_them() -> None:
     paths = ExternalPaths.of(Options(outside(given)))
     assert paths is not None
     assert paths.turns == ("file:/x/y", "file:/x", "s3://b/x", "memory://m")
-    assert created("memory://spaces", outside(given)).options[KEY] == "file:///x//y/,file:/x,s3://b/x/,memory://m"
+    assert (
+        created("memory://spaces", outside(given)).options[KEY]
+        == "file:///x//y/,file:/x,s3://b/x/,memory://m"
+    )
 
 
 def test_files_take_the_paths_in_turn_or_by_weight() -> None:
     places = [ExternalPaths(("a:/", "b:/", "c:/")).place("f", "n", turn) for turn in range(6)]
     assert places[:3] == places[3:] and len(set(places)) == 3
-    options = outside("a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1000000,3000000"})
+    options = outside(
+        "a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1000000,3000000"}
+    )
     weighted = ExternalPaths.of(Options(options))
     assert weighted is not None
     found = Counter(str(external_path(weighted.place("f", "n", turn)))[0] for turn in range(4000))
@@ -71,9 +82,15 @@ def test_files_take_the_paths_in_turn_or_by_weight() -> None:
     ("options", "shown"),
     [
         (outside("/x"), "without a scheme"),
-        (outside("file:/x", strategy="specific-fs", **{f"{KEY}.specific-fs": "s3"}), "0 paths and 0 weights"),
+        (
+            outside("file:/x", strategy="specific-fs", **{f"{KEY}.specific-fs": "s3"}),
+            "0 paths and 0 weights",
+        ),
         (outside("file:/x", strategy="specific-fs"), "0 paths and 0 weights"),
-        (outside("a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1"}), "2 paths and 1 weights"),
+        (
+            outside("a:/x", "b:/x", strategy="weight-robin", **{f"{KEY}.weights": "1"}),
+            "2 paths and 1 weights",
+        ),
         (outside("a:/x", strategy="weight-robin", **{f"{KEY}.weights": "0"}), "at least 1"),
     ],
 )
@@ -87,7 +104,11 @@ def test_paths_that_no_engine_could_use_are_refused(options: dict[str, str], sho
     [
         (outside("hdfs://host/x"), UnsupportedFeature, "'hdfs' are not supported"),
         (outside("s3://bucket"), InvalidOption, "a table needs a folder"),
-        (outside("memory://m/x", **{"index-file-in-data-file-dir": "true"}), UnsupportedFeature, "index files"),
+        (
+            outside("memory://m/x", **{"index-file-in-data-file-dir": "true"}),
+            UnsupportedFeature,
+            "index files",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is(
@@ -128,13 +149,23 @@ def test_a_table_and_its_external_paths_may_lie_in_different_kinds_of_storage(
 ) -> None:
     place, options = s3_server.place()
     local, memory = f"file://{tmp_path}/o", "memory://outside/o"
-    table = created(place, outside(local, memory, f"{place}-o", strategy="entropy-inject"), storage_options=options)
-    lifecycle(table, [LocalStorage(f"{tmp_path}/o"), open_folder(memory), open_folder(f"{place}-o", options)])
+    table = created(
+        place,
+        outside(local, memory, f"{place}-o", strategy="entropy-inject"),
+        storage_options=options,
+    )
+    lifecycle(
+        table,
+        [LocalStorage(f"{tmp_path}/o"), open_folder(memory), open_folder(f"{place}-o", options)],
+    )
     keys = s3_server.server
     for name, value in {
-        "AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key, "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": keys.url, "AWS_ALLOW_HTTP": "true",
-    }.items():  # fmt: skip
+        "AWS_ACCESS_KEY_ID": keys.access_key,
+        "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": keys.url,
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
         monkeypatch.setenv(name, value)
     table = created(tmp_path / "t", outside(f"{place}-p"))
     lifecycle(table, [open_folder(f"{place}-p")])
@@ -149,10 +180,19 @@ def test_files_stay_in_use_when_the_options_change(tmp_path: Path) -> None:
     table = with_options(table, outside(new, strategy="none"))
     table.append(ROWS)
     assert table.to_arrow().num_rows == 12
-    assert Counter(Path(file.path).parents[2].name for file in table.files()) == {"old": 2, "new": 2, "t": 2}
+    assert Counter(Path(file.path).parents[2].name for file in table.files()) == {
+        "old": 2,
+        "new": 2,
+        "t": 2,
+    }
     table.truncate()
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
-    assert not [one for name in ("old", "new", "t/p=a") for one in (tmp_path / name).rglob("*") if one.is_file()]
+    assert not [
+        one
+        for name in ("old", "new", "t/p=a")
+        for one in (tmp_path / name).rglob("*")
+        if one.is_file()
+    ]
 
 
 @pytest.mark.parametrize("place", ["file:{}/victim/bucket-0/{}", "file:{}/o/../victim/bucket-0/{}"])
@@ -163,11 +203,15 @@ def test_a_file_outside_all_external_paths_is_neither_read_nor_deleted(
     victim = PaimonTable.create(str(tmp_path / "victim"), [("id", "INT")])
     victim.append(pa.table({"id": pa.array([1], pa.int32())}))
     theirs = victim.files()[0]
-    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")], options=outside(f"file://{tmp_path}/o"))
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("id", "INT")], options=outside(f"file://{tmp_path}/o")
+    )
     (message,) = write_rows(table._table, [{"id": 7}])
     path = place.format(tmp_path, theirs.meta.file_name)
     (file,) = message.new_files
-    crafted = replace(file, file_name=theirs.meta.file_name, file_size=theirs.meta.file_size, external_path=path)
+    crafted = replace(
+        file, file_name=theirs.meta.file_name, file_size=theirs.meta.file_size, external_path=path
+    )
     with monkeypatch.context() as patch:
         patch.setattr(Layout, "holds", lambda *_: True)
         patch.setattr(ExternalPaths, "holds", lambda *_: True)
@@ -175,14 +219,18 @@ def test_a_file_outside_all_external_paths_is_neither_read_nor_deleted(
     table = PaimonTable.load(table.location)
     with pytest.raises(CorruptMetadata, match=r"lies outside the table.*never named it"):
         table.to_arrow()
-    assert [one.code for one in table.verify().findings if one.severity == "error"] == ["entry-unusable"]
+    assert [one.code for one in table.verify().findings if one.severity == "error"] == [
+        "entry-unusable"
+    ]
     table.truncate()
     report = table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert report.impossible == 1
     assert victim.to_arrow().num_rows == 1
 
 
-def test_files_outside_a_table_without_external_paths_are_refused_with_a_cure(tmp_path: Path) -> None:
+def test_files_outside_a_table_without_external_paths_are_refused_with_a_cure(
+    tmp_path: Path,
+) -> None:
     table = created(tmp_path / "t", outside(f"file://{tmp_path}/o"))
     table.append(ROWS)
     with pytest.raises(CorruptMetadata, match=r"data-file\.external-paths is not set"):
@@ -195,7 +243,10 @@ def test_a_missing_file_is_found_by_the_audit_and_by_the_commit(tmp_path: Path) 
     messages = write_rows(table._table, [{"id": 9, "p": "a"}])
     for one in (tmp_path / "o").rglob("data-*"):
         one.unlink()
-    old = [replace(one, new_files=tuple(replace(file, creation_time=1) for file in one.new_files)) for one in messages]
+    old = [
+        replace(one, new_files=tuple(replace(file, creation_time=1) for file in one.new_files))
+        for one in messages
+    ]
     with pytest.raises(DeletedFiles, match=f"file:{tmp_path}/o/p=a/bucket-0/data-"):
         table.new_commit("me").commit(1, old)
     found = table.verify().findings
@@ -222,8 +273,12 @@ def test_a_message_names_no_file_outside_the_external_paths(path: str, tmp_path:
     (tmp_path / "elsewhere/p=a/bucket-0").mkdir(parents=True)
     (tmp_path / "elsewhere/p=a/bucket-0/f").write_bytes(b"another's")
     message = write_rows(table._table, [{"id": 1, "p": "a"}])[0]
-    assert message.partition == serialize([one.type for one in table._table.schema.partition_fields], ["a"])
-    hostile = replace(message, new_files=(replace(data_file("f"), external_path=path.format(tmp_path)),))
+    assert message.partition == serialize(
+        [one.type for one in table._table.schema.partition_fields], ["a"]
+    )
+    hostile = replace(
+        message, new_files=(replace(data_file("f"), external_path=path.format(tmp_path)),)
+    )
     act: Callable[[TableCommit], Any]
     for act in (lambda it: it.commit(1, [hostile]), lambda it: it.abort([hostile])):
         with pytest.raises(FormatError, match="a commit message does not fit the table"):

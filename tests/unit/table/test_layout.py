@@ -35,9 +35,16 @@ KEYS = {"dt": "DATE", "region": "STRING"}
 
 
 def layout(*keys: str, **options: str) -> Layout:
-    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(KEYS.items()))
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(text))
+        for i, (name, text) in enumerate(KEYS.items())
+    )
     schema = TableSchema(
-        id=0, fields=fields, highest_field_id=1, partition_keys=keys, options=MappingProxyType(options)
+        id=0,
+        fields=fields,
+        highest_field_id=1,
+        partition_keys=keys,
+        options=MappingProxyType(options),
     )
     return Layout.of(schema, Options(schema.options))
 
@@ -82,7 +89,9 @@ def test_files_of_an_unpartitioned_table_lie_in_buckets() -> None:
 
 
 def test_partitions_come_in_the_order_of_the_keys() -> None:
-    assert layout("dt", "region").bucket_folder(row(19782, "a b"), 3) == "dt=19782/region=a b/bucket-3"
+    assert (
+        layout("dt", "region").bucket_folder(row(19782, "a b"), 3) == "dt=19782/region=a b/bucket-3"
+    )
 
 
 def test_options_change_the_folders() -> None:
@@ -95,7 +104,10 @@ def test_options_change_the_folders() -> None:
             "data-file.path-directory": "data/files/",
         },
     )
-    assert changed.bucket_folder(row(19782, None), 0) == "data/files/dt=2024-02-29/region=NONE/bucket-0"
+    assert (
+        changed.bucket_folder(row(19782, None), 0)
+        == "data/files/dt=2024-02-29/region=NONE/bucket-0"
+    )
 
 
 @pytest.mark.parametrize("directory", ["..", "a/../../b", "a//b", "/data"])

@@ -24,7 +24,9 @@ TYPES = (parse_type("STRING"),)
 A, B, C = (serialize(TYPES, (name,)) for name in "abc")
 
 
-def add(name: str, partition: bytes = A, bucket: int = 0, last: int = 9, total: int = 4, **file: Any) -> ManifestEntry:
+def add(
+    name: str, partition: bytes = A, bucket: int = 0, last: int = 9, total: int = 4, **file: Any
+) -> ManifestEntry:
     return ManifestEntry(
         kind=FileKind.ADD,
         partition=partition,
@@ -59,7 +61,9 @@ class History:
         self.store = ManifestStore(self.storage)
         self.names = NameSource("u")
 
-    def commit(self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND) -> Snapshot:
+    def commit(
+        self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND
+    ) -> Snapshot:
         write = ManifestWriter(self.storage, Options({}), TYPES, 0)
         base, delta = self.names.next("manifest-list"), self.names.next("manifest-list")
         write.write_list(base, self.metas)
@@ -96,7 +100,10 @@ def test_an_add_and_its_delete_cancel_out() -> None:
 
 def test_a_delete_without_its_add_stays_and_so_does_the_order() -> None:
     one, two, three = add("1"), add("2"), add("3")
-    assert list(merge_entries([delete(three), one, two, delete(one)]).values()) == [delete(three), two]
+    assert list(merge_entries([delete(three), one, two, delete(one)]).values()) == [
+        delete(three),
+        two,
+    ]
     assert list(merge_entries([delete(one), delete(one)]).values()) == [delete(one)]
 
 
@@ -109,7 +116,13 @@ def test_a_file_that_is_added_again_is_refused(before: FileKind) -> None:
 
 
 def test_the_same_name_elsewhere_is_another_file() -> None:
-    files = [add("x"), add("x", B), add("x", bucket=1), add("x", level=1), add("x", extra_files=("i",))]
+    files = [
+        add("x"),
+        add("x", B),
+        add("x", bucket=1),
+        add("x", level=1),
+        add("x", extra_files=("i",)),
+    ]
     assert len(merge_entries(files)) == len(files)
 
 
@@ -131,6 +144,9 @@ def test_asked_for_partitions_only_their_manifests_are_read() -> None:
     history.commit([add("2", C)])
     history.commit([add("3", A), add("4", C)])
     before = history.reads()
-    assert [e.file.file_name for e in live_files(history.store, history.metas, TYPES, [B, A])] == ["1", "3"]
+    assert [e.file.file_name for e in live_files(history.store, history.metas, TYPES, [B, A])] == [
+        "1",
+        "3",
+    ]
     assert history.reads() - before == 2
     assert live_files(history.store, history.metas, TYPES, []) == []

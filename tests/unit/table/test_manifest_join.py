@@ -12,7 +12,14 @@ import pytest
 from paimon_stream.errors import CorruptMetadata, InvalidData
 from paimon_stream.format.avro_file import MOST_PLAIN, packed_blocks_of
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    EMPTY_STATS,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
 from paimon_stream.format.manifest_avro import FULL_BLOCK
 from paimon_stream.format.types import parse_type
 from paimon_stream.options import Options
@@ -49,7 +56,9 @@ class Desk:
         return [entry for meta in metas for entry in self.manifests.read(meta)]
 
 
-def entry(number: int, dt: str | None = "a", hour: int | None = 0, bucket: int = 0, **file: object) -> ManifestEntry:
+def entry(
+    number: int, dt: str | None = "a", hour: int | None = 0, bucket: int = 0, **file: object
+) -> ManifestEntry:
     return ManifestEntry(
         kind=FileKind.ADD,
         partition=serialize(TYPES, (dt, hour)),
@@ -71,7 +80,9 @@ def test_a_join_says_of_itself_what_a_writer_would_have_said(compression: str) -
     entries = desk.decoded(metas)
     assert desk.decoded([joined]) == entries
     (expected,) = desk.writer.write(entries, desk.names)
-    assert replace(joined, file_name="", file_size=0) == replace(expected, file_name="", file_size=0)
+    assert replace(joined, file_name="", file_size=0) == replace(
+        expected, file_name="", file_size=0
+    )
     assert joined.file_size == desk.storage.stat(manifest_path(joined.file_name)).size
 
 
@@ -101,7 +112,8 @@ def test_full_blocks_are_copied_as_they_are_where_the_compression_is_the_same() 
     (joined,) = desk.joiner.join(metas, desk.names)
     assert desk.decoded([joined]) == desk.decoded(metas)
     (_, _, before), (_, _, after) = (
-        packed_blocks_of(desk.storage.read(manifest_path(meta.file_name)), "x") for meta in (large, joined)
+        packed_blocks_of(desk.storage.read(manifest_path(meta.file_name)), "x")
+        for meta in (large, joined)
     )
     assert [block.records for block in before] == [1000, 1000, 300]
     assert after[:2] == before[:2]
@@ -137,14 +149,18 @@ def test_no_entry_is_decoded_and_each_manifest_is_read_once() -> None:
     assert [verb for verb, _ in watched.operations] == ["read"] * 3 + ["write"]
 
 
-@pytest.mark.parametrize("unsaid", [{"min_bucket": None}, {"max_level": None}, {"partition_stats": EMPTY_STATS}])
+@pytest.mark.parametrize(
+    "unsaid", [{"min_bucket": None}, {"max_level": None}, {"partition_stats": EMPTY_STATS}]
+)
 def test_what_a_list_left_out_is_found_in_the_entries(unsaid: dict[str, object]) -> None:
     desk = Desk()
     metas = [desk.write(entry(1, "x", bucket=3)), desk.write(entry(2, "b", bucket=6, level=2))]
     (expected,) = desk.writer.write(desk.decoded(metas), desk.names)
     left_out = [replace(metas[0], **unsaid), metas[1]]  # type: ignore[arg-type]
     (joined,) = desk.joiner.join(left_out, desk.names)
-    assert replace(joined, file_name="", file_size=0) == replace(expected, file_name="", file_size=0)
+    assert replace(joined, file_name="", file_size=0) == replace(
+        expected, file_name="", file_size=0
+    )
 
 
 def test_a_manifest_that_is_missing_cut_off_or_miscounted_is_corruption() -> None:
@@ -209,5 +225,7 @@ def test_statistics_that_no_reader_accepts_are_refused_before_they_are_written()
     desk = Desk()
     low = bytes(MOST_PLAIN)
     with pytest.raises(InvalidData, match=r"'f1' .*metadata\.stats-mode"):
-        desk.write(entry(1, value_stats=SimpleStats(min_values=low, max_values=b"", null_counts=())))
+        desk.write(
+            entry(1, value_stats=SimpleStats(min_values=low, max_values=b"", null_counts=()))
+        )
     assert desk.storage.list_files("manifest") == []

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 import pytest
 
 from paimon_stream.errors import DeletedFiles
-from paimon_stream.format.entries import EMPTY_STATS, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import (
+    EMPTY_STATS,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
 from paimon_stream.table.manifest_merge import (
     ManifestAccess,
     Merged,
@@ -30,7 +36,9 @@ class Manifests:
         self.reads: list[str] = []
         self.made = 0
 
-    def put(self, *entries: ManifestEntry, size: int = 10, partition: bytes = b"p") -> ManifestFileMeta:
+    def put(
+        self, *entries: ManifestEntry, size: int = 10, partition: bytes = b"p"
+    ) -> ManifestFileMeta:
         name = f"m{len(self.content)}"
         self.content[name] = list(entries)
         return self.meta(name, size, partition)
@@ -42,7 +50,9 @@ class Manifests:
             file_size=size,
             num_added_files=sum(e.kind is FileKind.ADD for e in entries),
             num_deleted_files=sum(e.kind is FileKind.DELETE for e in entries),
-            partition_stats=SimpleStats(min_values=partition, max_values=partition, null_counts=(0,)),
+            partition_stats=SimpleStats(
+                min_values=partition, max_values=partition, null_counts=(0,)
+            ),
             schema_id=0,
         )
 
@@ -65,15 +75,22 @@ class Manifests:
 
     @property
     def access(self) -> ManifestAccess:
-        return ManifestAccess(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
+        return ManifestAccess(
+            read=self.read, write=self.write, join=self.join, may_contain=may_contain
+        )
 
     def names(self, metas: Iterable[ManifestFileMeta]) -> list[list[str]]:
         signs = {FileKind.ADD: "+", FileKind.DELETE: "-"}
-        return [[signs[e.kind] + e.file.file_name for e in self.content[meta.file_name]] for meta in metas]
+        return [
+            [signs[e.kind] + e.file.file_name for e in self.content[meta.file_name]]
+            for meta in metas
+        ]
 
 
 def entry(name: str, kind: FileKind = FileKind.ADD, partition: bytes = b"p") -> ManifestEntry:
-    return ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=-1, file=data_file(name))
+    return ManifestEntry(
+        kind=kind, partition=partition, bucket=0, total_buckets=-1, file=data_file(name)
+    )
 
 
 def gone(name: str, partition: bytes = b"p") -> ManifestEntry:
@@ -151,7 +168,9 @@ def test_a_file_listed_twice_is_refused_by_a_minor_merge_that_looks() -> None:
         minor_merge(given, LIMITS, access.access)
 
 
-def full(access: Manifests, given: tuple[ManifestFileMeta, ...]) -> tuple[ManifestFileMeta, ...] | None:
+def full(
+    access: Manifests, given: tuple[ManifestFileMeta, ...]
+) -> tuple[ManifestFileMeta, ...] | None:
     return full_merge(given, LIMITS, access.access)
 
 
@@ -164,7 +183,11 @@ def test_a_full_merge_declines_below_its_threshold() -> None:
 
 def test_only_small_manifests_and_those_with_deletes_count_for_the_threshold() -> None:
     access = Manifests()
-    given = (access.put(entry("a"), size=5000), access.put(gone("a"), size=901), access.put(size=99))
+    given = (
+        access.put(entry("a"), size=5000),
+        access.put(gone("a"), size=901),
+        access.put(size=99),
+    )
     assert full(access, given) == ()
 
 
@@ -192,7 +215,9 @@ def test_a_full_merge_drops_all_deletes_and_what_they_delete_whatever_the_order(
 def test_a_full_merge_keeps_big_manifests_of_other_partitions_unread() -> None:
     access = Manifests()
     other = access.put(entry("q", partition=b"q"), size=5000, partition=b"q")
-    result = full(access, (other, access.put(entry("a"), size=5000), access.put(gone("a"), size=1000)))
+    result = full(
+        access, (other, access.put(entry("a"), size=5000), access.put(gone("a"), size=1000))
+    )
     assert result == (other,)
     assert other.file_name not in access.reads
 

@@ -9,7 +9,13 @@ import pytest
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileKind, ManifestEntry, SimpleStats
+from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    DataFileMeta,
+    FileKind,
+    ManifestEntry,
+    SimpleStats,
+)
 from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId
 from paimon_stream.format.types import DataType, parse_type
@@ -21,7 +27,9 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 TYPES = (parse_type("STRING"), parse_type("INT"))
 
 
-def entry(n: int, *partition: Any, kind: FileKind = FileKind.ADD, bucket: int = 0, **file: Any) -> ManifestEntry:
+def entry(
+    n: int, *partition: Any, kind: FileKind = FileKind.ADD, bucket: int = 0, **file: Any
+) -> ManifestEntry:
     values = {
         "file_name": f"data-{n}.parquet",
         "file_size": 1,
@@ -40,7 +48,9 @@ def entry(n: int, *partition: Any, kind: FileKind = FileKind.ADD, bucket: int = 
     )
 
 
-def writer(storage: MemoryStorage, types: tuple[DataType, ...] = (), **options: str) -> ManifestWriter:
+def writer(
+    storage: MemoryStorage, types: tuple[DataType, ...] = (), **options: str
+) -> ManifestWriter:
     return ManifestWriter(storage, Options(options), types, schema_id=7)
 
 
@@ -62,7 +72,9 @@ def test_a_manifest_comes_back_with_what_its_list_says_of_it() -> None:
     assert (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level) == (0, 3, 0, 5)
     assert (meta.schema_id, meta.min_row_id, meta.max_row_id) == (4, None, None)
     assert meta.partition_stats == SimpleStats(
-        min_values=serialize(TYPES, ("a", -5)), max_values=serialize(TYPES, ("b", 5)), null_counts=(2, 0)
+        min_values=serialize(TYPES, ("a", -5)),
+        max_values=serialize(TYPES, ("b", 5)),
+        null_counts=(2, 0),
     )
     assert store(storage).read(meta) == entries
 
@@ -143,7 +155,10 @@ def test_a_manifest_cut_off_between_two_blocks_is_noticed() -> None:
     cut = data[: data.rindex(data[-16:], 0, -16) + 16]
     assert len(decode_manifest(cut, "x")) == 1000  # it reads as a whole file
     storage.write("manifest/manifest-u-0", cut)
-    with pytest.raises(CorruptMetadata, match=rf"cut off, and should have {meta.file_size} bytes \({len(cut)} bytes\)"):
+    with pytest.raises(
+        CorruptMetadata,
+        match=rf"cut off, and should have {meta.file_size} bytes \({len(cut)} bytes\)",
+    ):
         store(storage).read(meta)
 
 
@@ -158,7 +173,9 @@ def test_a_broken_manifest_names_its_whole_path() -> None:
     storage = MemoryStorage()
     (meta,) = writer(storage).write([entry(1)], NameSource("u"))
     storage.write("manifest/manifest-u-0", b"?" * meta.file_size)
-    with pytest.raises(CorruptMetadata, match=f"{storage.location}/manifest/manifest-u-0 cannot be read"):
+    with pytest.raises(
+        CorruptMetadata, match=f"{storage.location}/manifest/manifest-u-0 cannot be read"
+    ):
         store(storage).read(meta)
 
 

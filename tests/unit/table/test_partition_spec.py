@@ -49,7 +49,11 @@ def fields(*types: str) -> tuple[DataField, ...]:
         ("TIMESTAMP(9)", "2024-02-29 12:34:00.000000001", 1709210040_000_000_001),
         ("TIMESTAMP(6)", np.datetime64("1970-01-01T00:00:00.000001"), 1000),
         ("TIMESTAMP(6)", "2024-02-29", 1709164800_000_000_000),
-        ("TIMESTAMP_LTZ(3)", dt.datetime(1970, 1, 1, 9, tzinfo=dt.timezone(dt.timedelta(hours=9))), 0),
+        (
+            "TIMESTAMP_LTZ(3)",
+            dt.datetime(1970, 1, 1, 9, tzinfo=dt.timezone(dt.timedelta(hours=9))),
+            0,
+        ),
         ("TIMESTAMP_LTZ(6)", "2024-02-29T00:00:00+00:00", 1709164800_000_000_000),
         ("TIMESTAMP_LTZ(6)", "1969-12-31T23:59:59.999999+00:00", -1000),
         ("TIMESTAMP_LTZ(6)", "1970-01-01T00:00Z", 0),
@@ -58,7 +62,9 @@ def fields(*types: str) -> tuple[DataField, ...]:
         ("TIMESTAMP_LTZ(6)", "1970-01-01T00:00", 0),
     ],
 )
-def test_a_value_or_its_text_becomes_the_internal_value(type_: str, given: Any, internal: Any) -> None:
+def test_a_value_or_its_text_becomes_the_internal_value(
+    type_: str, given: Any, internal: Any
+) -> None:
     columns = fields(type_)
     spec = parse_partition(columns, {"p0": given}, DEFAULT, table="/w/t")
     assert spec.row == serialize([columns[0].type], [internal])

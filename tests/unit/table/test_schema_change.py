@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CommitContended, IncompatibleSchema, InvalidOption, Unavailable, UnsupportedFeature
+from paimon_stream.errors import (
+    CommitContended,
+    IncompatibleSchema,
+    InvalidOption,
+    Unavailable,
+    UnsupportedFeature,
+)
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult
@@ -17,7 +23,13 @@ from paimon_stream.table.schema_change import SchemaChange as To
 from paimon_stream.table.schema_change import altered
 from paimon_stream.table.table import Table, alter_table, create_table, load_table
 
-COLUMNS = {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "seq": "INT", "n": "SMALLINT NOT NULL", "s": "ROW<a INT>"}
+COLUMNS = {
+    "k": "INT NOT NULL",
+    "dt": "STRING NOT NULL",
+    "seq": "INT",
+    "n": "SMALLINT NOT NULL",
+    "s": "ROW<a INT>",
+}
 KEYED: dict[str, Any] = {
     "primary_keys": ["k", "dt"],
     "partition_keys": ["dt"],
@@ -41,11 +53,18 @@ def changed(*changes: To, used: bool = True, schema: TableSchema = SCHEMA) -> Ta
 
 def test_columns_are_added_with_ids_never_used_and_the_columns_own_id_first() -> None:
     made = changed(
-        To.drop_column("s"), To.add_column("x", "ROW<a INT, b STRING>", "what it is"), To.add_column("y", "INT")
+        To.drop_column("s"),
+        To.add_column("x", "ROW<a INT, b STRING>", "what it is"),
+        To.add_column("y", "INT"),
     )
     assert (made.id, made.highest_field_id, made.time_millis) == (1, 9, 5)
     *_, x, y = made.fields
-    assert (x.id, [one.id for one in x.type.fields], y.id, x.description) == (6, [7, 8], 9, "what it is")
+    assert (x.id, [one.id for one in x.type.fields], y.id, x.description) == (
+        6,
+        [7, 8],
+        9,
+        "what it is",
+    )
     assert "s" not in made.field_names
 
 
@@ -63,8 +82,14 @@ def test_a_column_keeps_its_id_whatever_else_changes() -> None:
 
 
 def test_changes_that_change_nothing_make_no_schema() -> None:
-    same = [To.set_option("bucket", "2"), To.remove_option("nothing"), To.update_column_type("n", "SMALLINT")]
-    assert changed(*same, To.update_comment(None), To.update_column_nullability("k", False)) is SCHEMA
+    same = [
+        To.set_option("bucket", "2"),
+        To.remove_option("nothing"),
+        To.update_column_type("n", "SMALLINT"),
+    ]
+    assert (
+        changed(*same, To.update_comment(None), To.update_column_nullability("k", False)) is SCHEMA
+    )
     assert changed() is SCHEMA
 
 
@@ -108,7 +133,10 @@ def test_the_last_column_stays() -> None:
 
 def test_a_column_becomes_not_null_where_the_table_allows_it() -> None:
     allowed = To.set_option("alter-column-null-to-not-null.disabled", "false")
-    assert str(changed(allowed, To.update_column_nullability("seq", False)).field("seq").type) == "INT NOT NULL"
+    assert (
+        str(changed(allowed, To.update_column_nullability("seq", False)).field("seq").type)
+        == "INT NOT NULL"
+    )
 
 
 # -- options ----------------------------------------------------------------------------------------------
@@ -126,9 +154,13 @@ def test_a_column_becomes_not_null_where_the_table_allows_it() -> None:
         (To.set_option("path", "/x"), True),
     ],
 )
-def test_an_option_that_rows_depend_on_is_changed_only_before_there_are_rows(change: To, unused_too: bool) -> None:
+def test_an_option_that_rows_depend_on_is_changed_only_before_there_are_rows(
+    change: To, unused_too: bool
+) -> None:
     if change.target != "sequence.field":
-        with pytest.raises(InvalidOption, match=f"'{change.target.lower()}' is .*rows would be lost"):
+        with pytest.raises(
+            InvalidOption, match=f"'{change.target.lower()}' is .*rows would be lost"
+        ):
             changed(change)
     if unused_too:
         with pytest.raises(InvalidOption, match="was not changed"):
@@ -147,7 +179,9 @@ def test_options_are_set_in_paimons_spelling_and_removed() -> None:
     with pytest.raises(InvalidOption, match="target-file-size"):
         changed(To.set_option("target-file-size", "big"))
     modifiable = To.set_option("deletion-vectors.modifiable", "true")
-    assert changed(modifiable, To.set_option("deletion-vectors.enabled", "true")).options["deletion-vectors.enabled"]
+    assert changed(modifiable, To.set_option("deletion-vectors.enabled", "true")).options[
+        "deletion-vectors.enabled"
+    ]
 
 
 # -- publishing -------------------------------------------------------------------------------------------
@@ -191,7 +225,11 @@ def test_what_could_be_written_can_be_written_after_a_change(changes: list[To]) 
 
 def test_a_table_that_others_write_can_be_altered() -> None:
     storage = MemoryStorage()
-    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "file.format": "avro"}
+    options = {
+        "row-tracking.enabled": "true",
+        "data-evolution.enabled": "true",
+        "file.format": "avro",
+    }
     assert create_table(storage, SCHEMA.fields, options=options)
     alter_table(storage, [To.add_column("t", "TIMESTAMP(9)")])
     assert SchemaStore(storage).ids() == [0, 1]
@@ -206,7 +244,9 @@ class Rival(MemoryStorage):
         if path.startswith("schema/") and path != "schema/schema-0" and self.times:
             type(self).times -= 1
             newest = load_table(self).schema
-            other = altered(newest, [To.add_column(f"x{newest.id}", "INT")], used=True, time_millis=1)
+            other = altered(
+                newest, [To.add_column(f"x{newest.id}", "INT")], used=True, time_millis=1
+            )
             SchemaStore(MemoryStorage(self.name)).create(other)
         return super().put_if_absent(path, data)
 

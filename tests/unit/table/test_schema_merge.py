@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CommitContended, IncompatibleSchema, InvalidOption, Unavailable, UnsupportedFeature
+from paimon_stream.errors import (
+    CommitContended,
+    IncompatibleSchema,
+    InvalidOption,
+    Unavailable,
+    UnsupportedFeature,
+)
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult, Storage
@@ -72,8 +78,16 @@ def test_new_columns_come_last_nullable_and_with_ids_never_used() -> None:
 
 
 def test_new_members_of_rows_are_added_inside_of_arrays_and_maps() -> None:
-    schema = schema_of(a="ARRAY<ROW<x INT>>", m="MAP<STRING NOT NULL, ROW<x INT>>", r="ROW<r ROW<x INT>>")
-    made = merged(schema, "add", r="ROW<r ROW<y INT>>", m="MAP<STRING, ROW<y INT>>", a="ARRAY<ROW<y INT NOT NULL>>")
+    schema = schema_of(
+        a="ARRAY<ROW<x INT>>", m="MAP<STRING NOT NULL, ROW<x INT>>", r="ROW<r ROW<x INT>>"
+    )
+    made = merged(
+        schema,
+        "add",
+        r="ROW<r ROW<y INT>>",
+        m="MAP<STRING, ROW<y INT>>",
+        a="ARRAY<ROW<y INT NOT NULL>>",
+    )
     assert [str(one.type) for one in made.fields] == [
         "ARRAY<ROW<x INT, y INT>>",
         "MAP<STRING NOT NULL, ROW<x INT, y INT>>",
@@ -96,7 +110,9 @@ def test_new_members_of_rows_are_added_inside_of_arrays_and_maps() -> None:
         ("TIMESTAMP(3)", "TIMESTAMP(6)"),
     ],
 )
-def test_a_column_widens_where_asked_to_and_keeps_its_id_and_nullability(old: str, new: str) -> None:
+def test_a_column_widens_where_asked_to_and_keeps_its_id_and_nullability(
+    old: str, new: str
+) -> None:
     schema = schema_of(a=old)
     made = merged(schema, a=new)
     assert made.field("a").type == parse_type(new).with_nullable(schema.field("a").type.nullable)
@@ -151,7 +167,9 @@ def test_a_narrower_decimal_of_the_same_scale_fits_as_it_is() -> None:
         ("a sequence field", {"options": {"sequence.field": "k"}}),
     ],
 )
-def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(what: str, table: dict[str, Any]) -> None:
+def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(
+    what: str, table: dict[str, Any]
+) -> None:
     schema = schema_of(k="INT", v="INT", **table)
     error = refused(schema, k="BIGINT", v="BIGINT", new="INT")
     assert f"it is {what}, whose type never changes" in error.message
@@ -161,7 +179,10 @@ def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(what:
 
 def test_names_that_no_column_may_have_are_refused_for_new_columns() -> None:
     schema = schema_of(a="INT")
-    assert refused(schema, _SEQUENCE_NUMBER="BIGINT", _KEY_a="INT").context["columns"] == ("_SEQUENCE_NUMBER", "_KEY_a")
+    assert refused(schema, _SEQUENCE_NUMBER="BIGINT", _KEY_a="INT").context["columns"] == (
+        "_SEQUENCE_NUMBER",
+        "_KEY_a",
+    )
     with pytest.raises(IncompatibleSchema, match="more than once"):
         merge_columns(schema, (*fields(b="INT"), *fields(b="INT")), "add", location="t")
 
@@ -181,7 +202,9 @@ def table_on(storage: Storage, **columns: str) -> Table:
 
 
 def adding(**columns: str):  # type: ignore[no-untyped-def]
-    return lambda schema: merge_columns(schema, fields(**columns), "widen", location="t", time_millis=1)
+    return lambda schema: merge_columns(
+        schema, fields(**columns), "widen", location="t", time_millis=1
+    )
 
 
 def test_a_new_schema_is_the_next_file_and_costs_nothing_the_second_time() -> None:
@@ -213,7 +236,9 @@ def test_a_race_that_was_won_with_another_type_is_refused_and_nothing_is_publish
     storage = MemoryStorage()
     mine = table_on(storage, a="INT")
     evolve(mine, adding(b="STRING"))
-    with pytest.raises(IncompatibleSchema, match=r"'b' is STRING in the table and DATE in the rows"):
+    with pytest.raises(
+        IncompatibleSchema, match=r"'b' is STRING in the table and DATE in the rows"
+    ):
         evolve(mine, adding(b="DATE"))
     assert SchemaStore(storage).ids() == [0, 1]
 
@@ -248,7 +273,9 @@ def test_columns_that_the_merge_engine_could_not_merge_are_not_published() -> No
 
 
 @pytest.mark.parametrize(
-    "type_", ["ROW<x INT, x INT>", "ARRAY<CHAR(0)>", "ROW<x " * 90 + "INT" + ">" * 90], ids=lambda one: one[:20]
+    "type_",
+    ["ROW<x INT, x INT>", "ARRAY<CHAR(0)>", "ROW<x " * 90 + "INT" + ">" * 90],
+    ids=lambda one: one[:20],
 )
 def test_columns_that_nobody_could_read_are_not_published(type_: str) -> None:
     storage = MemoryStorage()

@@ -26,12 +26,19 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.creation import first_schema
 from paimon_stream.table.table import check_table_kind, create_table, load_table
 
-COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRING>", "at": "TIMESTAMP(6)"}
+COLUMNS = {
+    "id": "BIGINT",
+    "name": "STRING",
+    "dt": "STRING",
+    "tags": "ARRAY<STRING>",
+    "at": "TIMESTAMP(6)",
+}
 
 
 def fields(**columns: str) -> tuple[DataField, ...]:
     return tuple(
-        DataField(id=7 * i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(columns.items())
+        DataField(id=7 * i, name=name, type=parse_type(text))
+        for i, (name, text) in enumerate(columns.items())
     )
 
 
@@ -45,13 +52,23 @@ def made(columns: dict[str, str] | None = None, **given: Any) -> TableSchema:
 def test_columns_get_fresh_ids_and_options_become_text() -> None:
     schema = made(
         {"k": "INT", "r": "ROW<a ROW<b INT, c INT>, d INT>", "z": "INT"},
-        options={"bucket": 2, "bucket-key": "k", "write-only": True, "Bucket-Append-Ordered": False},
+        options={
+            "bucket": 2,
+            "bucket-key": "k",
+            "write-only": True,
+            "Bucket-Append-Ordered": False,
+        },
         comment="what it is",
         time_millis=5,
     )
     assert [one.id for one in schema.fields] == [0, 1, 6]
     assert schema.highest_field_id == 6
-    assert schema.options == {"bucket": "2", "bucket-key": "k", "write-only": "true", "bucket-append-ordered": "false"}
+    assert schema.options == {
+        "bucket": "2",
+        "bucket-key": "k",
+        "write-only": "true",
+        "bucket-append-ordered": "false",
+    }
     assert (schema.id, schema.comment, schema.time_millis) == (0, "what it is", 5)
 
 
@@ -80,21 +97,37 @@ def test_keys_may_be_given_as_options_which_move() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ({"partition_keys": ["day"]}, IncompatibleSchema, "'day', which is not a column. Columns are id"),
+        (
+            {"partition_keys": ["day"]},
+            IncompatibleSchema,
+            "'day', which is not a column. Columns are id",
+        ),
         ({"primary_keys": ["day"]}, IncompatibleSchema, "primary key names 'day'"),
         ({"primary_keys": ["id", "id"]}, IncompatibleSchema, "twice"),
         ({"partition_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
         ({"primary_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
-        ({"primary_keys": ["dt"], "partition_keys": ["dt"]}, IncompatibleSchema, "only partition keys"),
+        (
+            {"primary_keys": ["dt"], "partition_keys": ["dt"]},
+            IncompatibleSchema,
+            "only partition keys",
+        ),
         ({"partition_keys": "dt"}, IncompatibleSchema, r"Give a list of names: \['dt'\]"),
-        ({"partition_keys": ["dt"], "options": {"partition": "name"}}, InvalidOption, "Give one of them"),
+        (
+            {"partition_keys": ["dt"], "options": {"partition": "name"}},
+            InvalidOption,
+            "Give one of them",
+        ),
         ({"options": {"bucket": "0"}}, InvalidOption, "'bucket' is 0"),
         ({"options": {"bucket": "-3"}}, InvalidOption, "'bucket' is -3"),
         ({"options": {"bucket": "-2"}}, InvalidOption, "needs a primary key"),
         ({"options": {"bucket": "4"}}, InvalidOption, "needs 'bucket-key'"),
         ({"options": {"bucket": "many"}}, InvalidOption, "'many'"),
         ({"options": {"bucket-key": "id"}}, InvalidOption, "'bucket' is -1"),
-        ({"options": {"bucket": "4", "bucket-key": "nope"}}, InvalidOption, "'nope', which is not a column"),
+        (
+            {"options": {"bucket": "4", "bucket-key": "nope"}},
+            InvalidOption,
+            "'nope', which is not a column",
+        ),
         ({"options": {"bucket": "4", "bucket-key": "id, name"}}, InvalidOption, "without blanks"),
         ({"options": {"bucket": "4", "bucket-key": "tags"}}, InvalidOption, "ARRAY<STRING>"),
         (
@@ -128,9 +161,13 @@ def test_what_paimon_would_refuse_is_refused_with_the_reason(
         made(**given)
 
 
-@pytest.mark.parametrize("name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"])
+@pytest.mark.parametrize(
+    "name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"]
+)
 def test_names_of_paimon_are_no_column_names(name: str) -> None:
-    with pytest.raises(IncompatibleSchema, match=f"'{name}' has a name that is Paimon's own") as caught:
+    with pytest.raises(
+        IncompatibleSchema, match=f"'{name}' has a name that is Paimon's own"
+    ) as caught:
         made({name: "INT"})
     assert caught.value.context["column"] == name
 
@@ -167,7 +204,9 @@ def test_a_table_that_is_there_is_left_alone() -> None:
     before = storage.read("schema/schema-0")
     assert create_table(storage, fields(other="STRING")) is None
     assert storage.read("schema/schema-0") == before
-    storage.write("schema/schema-1", before.replace(b'"id" : 0,\n  "fields"', b'"id" : 1,\n  "fields"'))
+    storage.write(
+        "schema/schema-1", before.replace(b'"id" : 0,\n  "fields"', b'"id" : 1,\n  "fields"')
+    )
     storage.delete("schema/schema-0")
     assert create_table(storage, fields(other="STRING")) is None
 
@@ -175,7 +214,9 @@ def test_a_table_that_is_there_is_left_alone() -> None:
 def test_nothing_is_written_for_a_schema_that_is_refused() -> None:
     storage = MemoryStorage()
     with pytest.raises(InvalidOption):
-        create_table(storage, fields(id="INT"), options={"data-file.path-directory": "../elsewhere"})
+        create_table(
+            storage, fields(id="INT"), options={"data-file.path-directory": "../elsewhere"}
+        )
     assert storage.list_files("schema") == []
 
 
@@ -188,7 +229,9 @@ def test_a_table_that_no_engine_could_merge_is_not_created() -> None:
         {"sequence.field": "s", "fields.s.aggregate-function": "max"},
     ):
         with pytest.raises(InvalidOption, match="'s'"):
-            create_table(storage, fields(k="INT", s="STRING"), primary_keys=["k"], options=engine | options)
+            create_table(
+                storage, fields(k="INT", s="STRING"), primary_keys=["k"], options=engine | options
+            )
     assert storage.list_files("schema") == []
     foreign = engine | {"fields.s.aggregate-function": "hll_sketch"}
     assert create_table(storage, fields(k="INT", s="BYTES"), primary_keys=["k"], options=foreign)
@@ -222,7 +265,8 @@ GROUPED = {"bucket": "1", "merge-engine": "partial-update"}
         GROUPED | {"fields.v.sequence-group": "S"},
         GROUPED | {"fields.v.sequence-group": ""},
         GROUPED | {"fields.v.sequence-group": "s,s"},
-        GROUPED | {"fields.v.sequence-group": "s", "partial-update.remove-record-on-sequence-group": "V"},
+        GROUPED
+        | {"fields.v.sequence-group": "s", "partial-update.remove-record-on-sequence-group": "V"},
     ],
     ids=repr,
 )
@@ -254,7 +298,9 @@ def nested(type_: str, times: int, around: str = "ROW<x {}>") -> str:
     ],
     ids=lambda one: one[1][:30] if isinstance(one, tuple) else "",
 )
-def test_a_schema_that_nobody_could_open_is_not_created(column: tuple[str, str], message: str) -> None:
+def test_a_schema_that_nobody_could_open_is_not_created(
+    column: tuple[str, str], message: str
+) -> None:
     storage = MemoryStorage()
     with pytest.raises(IncompatibleSchema, match=message):
         create_table(storage, fields(**dict([column])))
@@ -268,7 +314,10 @@ def test_overrides_are_in_force_but_not_in_the_schema() -> None:
     storage = MemoryStorage()
     create_table(storage, fields(id="INT"), options={"commit.timeout": "1 s"})
     table = load_table(storage, {"Commit.Timeout": "2 s", "paimon-stream.journal": "false"})
-    assert (table.options["commit.timeout"], table.schema.options["commit.timeout"]) == ("2 s", "1 s")
+    assert (table.options["commit.timeout"], table.schema.options["commit.timeout"]) == (
+        "2 s",
+        "1 s",
+    )
     with pytest.raises(NotFound, match=r"PaimonTable\.create"):
         load_table(MemoryStorage())
 
@@ -276,7 +325,9 @@ def test_overrides_are_in_force_but_not_in_the_schema() -> None:
 # -- writable -------------------------------------------------------------------------------------
 
 
-def checked(columns: dict[str, str] | None = None, options: dict[str, str] | None = None, **keys: Any) -> None:
+def checked(
+    columns: dict[str, str] | None = None, options: dict[str, str] | None = None, **keys: Any
+) -> None:
     """Checks a table as it may lie there, made by another engine that allows more."""
     storage = MemoryStorage("writable")
     storage.clear()
@@ -329,13 +380,18 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
     with pytest.raises(kind) as caught:
         checked(options=options)
     assert shown in str(caught.value)
-    assert any(word in str(caught.value) for word in ("Set ", "Write ", "set it", "Set it", "Remove "))
+    assert any(
+        word in str(caught.value) for word in ("Set ", "Write ", "set it", "Set it", "Remove ")
+    )
     assert caught.value.context.get("option")
 
 
 @pytest.mark.parametrize("options", [{}, {"bucket": "-2"}])
 def test_keys_that_may_move_to_another_partition_are_refused(options: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"has a primary key \(id\).*cross-partition.*or without partitions"):
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"has a primary key \(id\).*cross-partition.*or without partitions",
+    ):
         checked(primary_keys=["id"], options=options, partition_keys=["dt"])
     checked(primary_keys=["id"], options={"bucket": "1"})
     checked(primary_keys=["id"], options={"bucket": "-2"})
@@ -344,18 +400,44 @@ def test_keys_that_may_move_to_another_partition_are_refused(options: dict[str, 
 
 
 def test_a_primary_key_that_lacks_a_partition_key_is_refused_with_fixed_buckets_too() -> None:
-    with pytest.raises(InvalidOption, match=r"lacks the partition key 'dt'.*a row in each partition"):
+    with pytest.raises(
+        InvalidOption, match=r"lacks the partition key 'dt'.*a row in each partition"
+    ):
         checked(primary_keys=["id"], partition_keys=["dt"], options={"bucket": "2"})
     checked(primary_keys=["id", "dt"], partition_keys=["dt"], options={"bucket": "2"})
 
 
 @pytest.mark.parametrize(
     "text",
-    ["BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38, 10)", "STRING",
-     "BYTES", "DATE", "TIMESTAMP(6)", "TIMESTAMP_LTZ(6)", "INT NOT NULL", "TIME", "CHAR(3)", "VARCHAR(3)",
-     "BINARY(3)", "VARBINARY(3)", "TIMESTAMP(3)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(3)", "ARRAY<INT>",
-     "MAP<STRING, INT>", "ROW<a INT>", "MULTISET<INT>"],
-)  # fmt: skip
+    [
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL(38, 10)",
+        "STRING",
+        "BYTES",
+        "DATE",
+        "TIMESTAMP(6)",
+        "TIMESTAMP_LTZ(6)",
+        "INT NOT NULL",
+        "TIME",
+        "CHAR(3)",
+        "VARCHAR(3)",
+        "BINARY(3)",
+        "VARBINARY(3)",
+        "TIMESTAMP(3)",
+        "TIMESTAMP(9)",
+        "TIMESTAMP_LTZ(3)",
+        "ARRAY<INT>",
+        "MAP<STRING, INT>",
+        "ROW<a INT>",
+        "MULTISET<INT>",
+    ],
+)
 def test_columns_of_every_type_can_be_written(text: str) -> None:
     checked({"id": "INT", "it": text})
 
@@ -367,15 +449,28 @@ def test_partition_columns_without_a_stable_folder_are_refused() -> None:
         warnings.simplefilter("error")
         checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, partition_keys=["p"])
     with pytest.raises(UnsupportedFeature, match="time zone"):
-        checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, {"partition.legacy-name": "false"}, partition_keys=["p"])
+        checked(
+            {"id": "INT", "p": "TIMESTAMP_LTZ(6)"},
+            {"partition.legacy-name": "false"},
+            partition_keys=["p"],
+        )
 
 
 def test_blanks_around_values_that_java_cannot_read_are_not_stored(tmp_path: Path) -> None:
-    given = {"bucket": " 4 ", "write-only": "true ", "file.format": " orc", "fields.id.stats-mode": " none "}
+    given = {
+        "bucket": " 4 ",
+        "write-only": "true ",
+        "file.format": " orc",
+        "fields.id.stats-mode": " none ",
+    }
     columns = [("id", "INT NOT NULL")]
     kept = {"fields.id.default-value": " 5 ", "partition.default-name": " null "}
-    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options={**given, **kept})
+    table = PaimonTable.create(
+        str(tmp_path / "t"), columns, primary_keys=["id"], options={**given, **kept}
+    )
     assert table.options == {name: value.strip() for name, value in given.items()} | kept
     for key, wrong in (("bucket", "1_0"), ("metadata.stats-mode", "truncate( 16 )")):
         with pytest.raises(InvalidOption, match=wrong.split("(")[0]):
-            PaimonTable.create(str(tmp_path / "other"), columns, primary_keys=["id"], options={key: wrong})
+            PaimonTable.create(
+                str(tmp_path / "other"), columns, primary_keys=["id"], options={key: wrong}
+            )

@@ -20,7 +20,9 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.faults import Fault, FaultyStorage
 
-SCHEMA = TableSchema(id=0, fields=(DataField(id=0, name="a", type=parse_type("INT")),), highest_field_id=0)
+SCHEMA = TableSchema(
+    id=0, fields=(DataField(id=0, name="a", type=parse_type("INT")),), highest_field_id=0
+)
 
 
 def snapshot(snapshot_id: int, user: str = "me") -> Snapshot:
@@ -112,7 +114,12 @@ def test_missing_broken_and_misplaced_schemas_are_corrupt() -> None:
 
 def test_an_empty_table_has_no_snapshot() -> None:
     store = store_of(MemoryStorage())
-    assert (store.latest(), store.latest_id(), store.earliest_id(), store.ids()) == (None, None, None, [])
+    assert (store.latest(), store.latest_id(), store.earliest_id(), store.ids()) == (
+        None,
+        None,
+        None,
+        [],
+    )
     assert list(store.walk_down(3)) == []
 
 
@@ -153,8 +160,12 @@ def verbs(storage: FaultyStorage, ask: Callable[[], object]) -> list[str]:
 def test_a_proven_hint_saves_the_listing() -> None:
     storage = FaultyStorage(table_of(1, 2, 3, latest="3"))
     store = SnapshotStore(storage, simulated(1))
-    assert verbs(storage, store.latest) == ["read", "list_files", "read"], "nothing proves the first hint"
-    assert verbs(storage, store.latest) == ["stat", "read"], "the newest known one stands, and none follows"
+    assert verbs(storage, store.latest) == ["read", "list_files", "read"], (
+        "nothing proves the first hint"
+    )
+    assert verbs(storage, store.latest) == ["stat", "read"], (
+        "the newest known one stands, and none follows"
+    )
 
 
 def test_a_hint_is_proven_over_what_others_commit_while_the_snapshot_we_know_stands() -> None:
@@ -169,7 +180,9 @@ def test_a_hint_is_proven_over_what_others_commit_while_the_snapshot_we_know_sta
 
 
 @pytest.mark.parametrize("hint", ["5", "2", "99", "x", None])
-def test_a_hint_to_an_expired_snapshot_that_was_created_again_is_never_believed(hint: str | None) -> None:
+def test_a_hint_to_an_expired_snapshot_that_was_created_again_is_never_believed(
+    hint: str | None,
+) -> None:
     storage = table_of(*range(11, 21), latest="20")
     store = store_of(storage)
     assert store.latest_id() == 20
@@ -209,7 +222,9 @@ def test_the_snapshots_are_listed_again_after_many_hints() -> None:
     assert [at for at, once in enumerate(listed) if once] == [0, 257, 514]
 
 
-def test_a_stale_hint_that_other_engines_believe_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_hint_that_other_engines_believe_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     storage = table_of(5, *range(11, 21), latest="5")
     store = store_of(storage)
     for _ in range(3):
@@ -220,7 +235,9 @@ def test_a_stale_hint_that_other_engines_believe_is_reported_once(caplog: pytest
 
 
 @pytest.mark.parametrize("hint", ["20", "19", "3", "99", "x", None])
-def test_a_hint_that_misleads_nobody_is_not_reported(hint: str | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hint_that_misleads_nobody_is_not_reported(
+    hint: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     store_of(table_of(*range(11, 21), latest=hint)).latest()
     assert caplog.records == []
 
@@ -333,7 +350,9 @@ def test_walking_down_ends_at_the_first_gap() -> None:
         (5, 7, [], False),
     ],
 )
-def test_a_window_says_whether_it_is_complete(after: int, upto: int, ids: list[int], complete: bool) -> None:
+def test_a_window_says_whether_it_is_complete(
+    after: int, upto: int, ids: list[int], complete: bool
+) -> None:
     window = store_of(table_of(1, 2, 4, 5, 6)).window(after, upto)
     assert [one.id for one in window.snapshots] == ids
     assert window.complete is complete
@@ -362,7 +381,9 @@ def test_a_snapshot_is_published_once() -> None:
         ((1,), "junk", 1, "1"),
     ],
 )
-def test_the_hint_never_goes_back_nor_to_nothing(ids: tuple[int, ...], before: str | None, to: int, after: str) -> None:
+def test_the_hint_never_goes_back_nor_to_nothing(
+    ids: tuple[int, ...], before: str | None, to: int, after: str
+) -> None:
     storage = table_of(*ids, latest=before)
     moved = store_of(storage).write_latest_hint(to)
     assert storage.read("snapshot/LATEST").decode() == after

@@ -40,7 +40,10 @@ def test_a_large_batch_has_the_buckets_of_its_rows(function: str) -> None:
 def test_long_and_short_strings_lie_side_by_side(function: str) -> None:
     texts = ["", "a", "x" * 7, "y" * 8, "é" * 3000, None, "z" * 100_000] * 3
     together = assign_buckets(batch_of(pa.array(texts)), [STRING], 97, function)
-    alone = [assign_buckets(batch_of(pa.array([t], pa.string())), [STRING], 97, function)[0] for t in texts]
+    alone = [
+        assign_buckets(batch_of(pa.array([t], pa.string())), [STRING], 97, function)[0]
+        for t in texts
+    ]
     assert together.tolist() == alone
 
 

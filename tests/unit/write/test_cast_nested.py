@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, UnsupportedFeature, ValueTooLong
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    NullInNotNull,
+    NumericOverflow,
+    UnsupportedFeature,
+    ValueTooLong,
+)
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.write.conform import ColumnPlan
@@ -16,12 +22,16 @@ from paimon_stream.write.file_stats import file_schema
 
 
 def table(sql: str, default: str | None = None) -> TableSchema:
-    fields, highest = reassign_ids((DataField(id=0, name="c", type=parse_type(sql), default_value=default),))
+    fields, highest = reassign_ids(
+        (DataField(id=0, name="c", type=parse_type(sql), default_value=default),)
+    )
     return TableSchema(id=0, fields=fields, highest_field_id=highest)
 
 
 def fitted(sql: str, column: pa.Array, default: str | None = None) -> pa.Array:
-    made = ColumnPlan.of(table(sql, default), "/w/t").conform(pa.record_batch({"c": column})).column(0)
+    made = (
+        ColumnPlan.of(table(sql, default), "/w/t").conform(pa.record_batch({"c": column})).column(0)
+    )
     made.validate(full=True)
     return made
 
@@ -36,7 +46,11 @@ KEPT: list[tuple[str, pa.Array, list[Any]]] = [
     ("TIME(0)", pa.array([1], pa.time32("s")), [dt.time(0, 0, 1)]),
     ("TIME(9)", pa.array([1_000_000], pa.time64("ns")), [dt.time(0, 0, 0, 1000)]),
     ("TIMESTAMP(0)", pa.array([-1], pa.timestamp("s")), [dt.datetime(1969, 12, 31, 23, 59, 59)]),
-    ("TIMESTAMP(3)", pa.array([-1000], pa.timestamp("us")), [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000)]),
+    (
+        "TIMESTAMP(3)",
+        pa.array([-1000], pa.timestamp("us")),
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000)],
+    ),
     ("TIMESTAMP(9)", pa.array([1], pa.timestamp("us")), [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),
     ("ARRAY<INT>", pa.array([[1, None], None, []], pa.list_(pa.int64())), [[1, None], None, []]),
     ("ARRAY<INT>", pa.array([[1], None], pa.large_list(pa.int8())), [[1], None]),
@@ -45,21 +59,29 @@ KEPT: list[tuple[str, pa.Array, list[Any]]] = [
     ("ARRAY<TIME(3)>", pa.array([[5]]), [[dt.time(0, 0, 0, 5000)]]),
     ("MAP<STRING, INT>", pa.array([[("a", 1)], None, []], PAIRS), [[("a", 1)], None, []]),
     ("MULTISET<STRING>", pa.array([[("a", 1)]], PAIRS), [[("a", 1)]]),
-    ("ROW<a INT, b STRING>", pa.array([{"a": 1, "b": "x"}, None], ROWS), [{"a": 1, "b": "x"}, None]),
+    (
+        "ROW<a INT, b STRING>",
+        pa.array([{"a": 1, "b": "x"}, None], ROWS),
+        [{"a": 1, "b": "x"}, None],
+    ),
     ("ROW<a INT NOT NULL, b STRING>", pa.array([None, None], ROWS), [None, None]),
     ("ARRAY<ROW<a INT, b STRING>>", pa.array([[None], None], pa.list_(ROWS)), [[None], None]),
     ("MAP<STRING, ARRAY<INT>>", pa.nulls(2), [None, None]),
 ]
 
 
-@pytest.mark.parametrize(("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT])
+@pytest.mark.parametrize(
+    ("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT]
+)
 def test_what_fits_is_kept(sql: str, column: pa.Array, expected: list[Any]) -> None:
     made = fitted(sql, column)
     assert made.type == file_schema(table(sql)).field(0).type
     assert made.to_pylist() == expected
 
 
-@pytest.mark.parametrize(("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT])
+@pytest.mark.parametrize(
+    ("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT]
+)
 def test_a_part_of_a_column_is_taken_alone(sql: str, column: pa.Array, expected: list[Any]) -> None:
     assert fitted(sql, column.slice(1)).to_pylist() == expected[1:]
     assert fitted(sql, column.slice(0, 0)).to_pylist() == []
@@ -95,7 +117,9 @@ REFUSED: list[tuple[str, pa.Array, type[Exception], str, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("sql", "column", "kind", "path", "count"), REFUSED, ids=[f"{s} {k.__name__}" for s, _, k, _, _ in REFUSED]
+    ("sql", "column", "kind", "path", "count"),
+    REFUSED,
+    ids=[f"{s} {k.__name__}" for s, _, k, _, _ in REFUSED],
 )
 def test_what_does_not_fit_is_refused_with_path_and_count(
     sql: str, column: pa.Array, kind: type[Exception], path: str, count: int
@@ -112,10 +136,14 @@ def test_what_lies_under_null_is_not_judged() -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 3]), elements)
     hidden = pa.ListArray.from_arrays(pa.array([0, None, 3], pa.int32()), elements)
     assert fitted("ARRAY<VARCHAR(13)>", lists).to_pylist() == [["much too long", "a"], [None]]
-    masked = pa.Array.from_buffers(lists.type, 2, [pa.py_buffer(b"\x00"), lists.buffers()[1]], children=[elements])
+    masked = pa.Array.from_buffers(
+        lists.type, 2, [pa.py_buffer(b"\x00"), lists.buffers()[1]], children=[elements]
+    )
     assert fitted("ARRAY<VARCHAR(1) NOT NULL>", masked).to_pylist() == [None, None]
     assert hidden.null_count == 1
-    members = pa.StructArray.from_arrays([pa.array(["too long", None])], names=["a"], mask=pa.array([True, True]))
+    members = pa.StructArray.from_arrays(
+        [pa.array(["too long", None])], names=["a"], mask=pa.array([True, True])
+    )
     assert fitted("ROW<a VARCHAR(1) NOT NULL>", members).to_pylist() == [None, None]
 
 
@@ -130,9 +158,18 @@ def test_inner_ids_are_derived_from_the_field_around_them() -> None:
             highest_field_id=32,
         )
     )
-    ids = [made.field(0).type.value_field, made.field(1).type.key_field, made.field(1).type.item_field]
+    ids = [
+        made.field(0).type.value_field,
+        made.field(1).type.key_field,
+        made.field(1).type.item_field,
+    ]
     ids.append(made.field(1).type.item_type.value_field)
-    assert [int(one.metadata[b"PARQUET:field_id"]) for one in ids] == [536895488, 536838142, 536903680, 536903681]
+    assert [int(one.metadata[b"PARQUET:field_id"]) for one in ids] == [
+        536895488,
+        536838142,
+        536903680,
+        536903681,
+    ]
 
 
 def test_nulls_become_the_default() -> None:
@@ -142,7 +179,14 @@ def test_nulls_become_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "text"), [("INT", "x"), ("TINYINT", "300"), ("CHAR(2)", "abc"), ("BOOLEAN", "maybe"), ("ARRAY<INT>", "[1]")]
+    ("sql", "text"),
+    [
+        ("INT", "x"),
+        ("TINYINT", "300"),
+        ("CHAR(2)", "abc"),
+        ("BOOLEAN", "maybe"),
+        ("ARRAY<INT>", "[1]"),
+    ],
 )
 def test_a_default_that_is_no_value_is_refused(sql: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature) as refused:

@@ -16,12 +16,16 @@ from paimon_stream.write.file_stats import file_schema
 
 
 def table(*columns: tuple[str, str]) -> TableSchema:
-    fields = tuple(DataField(id=i, name=name, type=parse_type(sql)) for i, (name, sql) in enumerate(columns))
+    fields = tuple(
+        DataField(id=i, name=name, type=parse_type(sql)) for i, (name, sql) in enumerate(columns)
+    )
     return TableSchema(id=0, fields=fields, highest_field_id=len(fields) - 1)
 
 
 def written(sql: str, column: pa.Array) -> pa.Array:
-    return ColumnPlan.of(table(("c", sql)), "/w/t").conform(pa.record_batch({"c": column})).column(0)
+    return (
+        ColumnPlan.of(table(("c", sql)), "/w/t").conform(pa.record_batch({"c": column})).column(0)
+    )
 
 
 def test_a_fitting_batch_is_not_copied() -> None:
@@ -52,7 +56,9 @@ def test_the_file_schema_carries_ids_and_not_null() -> None:
         (["a", "B"], "b", "lack"),
     ],
 )
-def test_missing_unknown_and_repeated_columns_are_named(names: list[str], column: str, word: str) -> None:
+def test_missing_unknown_and_repeated_columns_are_named(
+    names: list[str], column: str, word: str
+) -> None:
     batch = pa.record_batch([pa.array([1], pa.int32()) for _ in names], names=names)
     with pytest.raises(IncompatibleSchema, match=word) as refused:
         ColumnPlan.of(table(("a", "INT"), ("b", "INT")), "/w/t").conform(batch)
@@ -70,19 +76,29 @@ KEPT: list[tuple[str, pa.Array, list[Any]]] = [
     ("DOUBLE", pa.array([1.5], pa.float32()), [1.5]),
     ("STRING", pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
     ("STRING", pa.array(["ü"], pa.large_string()), ["ü"]),
-    ("STRING", pa.array(["a string that is no prefix"], pa.string_view()), ["a string that is no prefix"]),
+    (
+        "STRING",
+        pa.array(["a string that is no prefix"], pa.string_view()),
+        ["a string that is no prefix"],
+    ),
     ("BYTES", pa.array([b"\xff\x00"], pa.binary(2)), [b"\xff\x00"]),
     ("INT", pa.nulls(2), [None, None]),
 ]
 
 
-@pytest.mark.parametrize(("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT])
-def test_conversions_that_keep_every_value_are_made(sql: str, column: pa.Array, expected: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("sql", "column", "expected"), KEPT, ids=[f"{c.type} to {s}" for s, c, _ in KEPT]
+)
+def test_conversions_that_keep_every_value_are_made(
+    sql: str, column: pa.Array, expected: list[Any]
+) -> None:
     assert written(sql, column).to_pylist() == expected
 
 
 def test_any_time_zone_becomes_utc_with_the_same_instant() -> None:
-    made = written("TIMESTAMP(6) WITH LOCAL TIME ZONE", pa.array([-7], pa.timestamp("us", "Asia/Tokyo")))
+    made = written(
+        "TIMESTAMP(6) WITH LOCAL TIME ZONE", pa.array([-7], pa.timestamp("us", "Asia/Tokyo"))
+    )
     assert made.type == pa.timestamp("us", "UTC")
     assert made.cast(pa.int64()).to_pylist() == [-7]
 
@@ -100,7 +116,11 @@ def test_milliseconds_become_microseconds_before_1970_too() -> None:
         ("DECIMAL(5, 2)", pa.array([1000, 999, -1000, -999]), 2),
         ("DECIMAL(38, 38)", pa.array([1, 0]), 1),
         ("DECIMAL(4, 2)", pa.array([Decimal("100.0"), Decimal("99.9")]), 1),
-        ("DECIMAL(37, 0)", pa.array([Decimal("9" * 38), Decimal("9" * 37)], pa.decimal128(38, 0)), 1),
+        (
+            "DECIMAL(37, 0)",
+            pa.array([Decimal("9" * 38), Decimal("9" * 37)], pa.decimal128(38, 0)),
+            1,
+        ),
         ("BIGINT", pa.array([Decimal(2**63), Decimal(-(2**63))], pa.decimal128(38, 0)), 1),
     ],
 )
@@ -129,7 +149,9 @@ def test_numbers_out_of_range_are_counted(sql: str, column: pa.Array, count: int
         ("BYTES", pa.array(["a"]), 1),
     ],
 )
-def test_conversions_that_could_lose_something_are_refused(sql: str, column: pa.Array, count: int) -> None:
+def test_conversions_that_could_lose_something_are_refused(
+    sql: str, column: pa.Array, count: int
+) -> None:
     with pytest.raises(IncompatibleSchema) as refused:
         written(sql, column)
     assert refused.value.context["column"] == "c"
@@ -143,7 +165,9 @@ def test_null_in_not_null_names_table_column_and_count() -> None:
     assert "/w/t" in refused.value.message and "is NULL in 2 rows." in refused.value.message
 
 
-BROKEN = pa.array([b"ok", b"\xff\xfe", None, b"\xc3", b"\xed\xa0\x80", "größer 😀 漢字".encode()], pa.binary())
+BROKEN = pa.array(
+    [b"ok", b"\xff\xfe", None, b"\xc3", b"\xed\xa0\x80", "größer 😀 漢字".encode()], pa.binary()
+)
 TEXTS = BROKEN.view(pa.string())
 
 
@@ -169,9 +193,15 @@ TEXTS = BROKEN.view(pa.string())
 def test_text_that_is_not_utf8_is_refused_with_column_and_count(
     sql: str, column: pa.Array, path: str, amount: str
 ) -> None:
-    with pytest.raises(InvalidData, match=rf"Column '{path}' of /w/t is .* not UTF-8 in {amount}\.") as refused:
+    with pytest.raises(
+        InvalidData, match=rf"Column '{path}' of /w/t is .* not UTF-8 in {amount}\."
+    ) as refused:
         written(sql, column)
-    assert refused.value.context == {"table": "/w/t", "column": path, "count": int(amount.split()[0])}
+    assert refused.value.context == {
+        "table": "/w/t",
+        "column": path,
+        "count": int(amount.split()[0]),
+    }
 
 
 def test_bytes_of_a_null_are_not_judged() -> None:

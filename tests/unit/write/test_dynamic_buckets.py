@@ -33,7 +33,9 @@ class World:
 
     def __init__(self, target: int = 3, most: int = -1) -> None:
         self.storage = MemoryStorage()
-        self.options = Options({"dynamic-bucket.target-row-num": str(target), "dynamic-bucket.max-buckets": str(most)})
+        self.options = Options(
+            {"dynamic-bucket.target-row-num": str(target), "dynamic-bucket.max-buckets": str(most)}
+        )
         self.layout = Layout.of(SCHEMA, self.options)
         self.entries: dict[int, IndexManifestEntry] = {}
         self.batches = 0
@@ -47,9 +49,15 @@ class World:
         """The bucket of each hash. Each task has an assigner of its own."""
         buckets: dict[int, int] = {}
         for task in range(tasks):
-            assigner, mine = self.assigner(tasks), [one for one in hashes if abs(int(np.fmod(one, tasks))) == task]
+            assigner, mine = (
+                self.assigner(tasks),
+                [one for one in hashes if abs(int(np.fmod(one, tasks))) == task],
+            )
             self.batches += 1
-            found = [assigner.assign(EMPTY_ROW, np.array(mine[at : at + 4], np.int32)) for at in range(0, len(mine), 4)]
+            found = [
+                assigner.assign(EMPTY_ROW, np.array(mine[at : at + 4], np.int32))
+                for at in range(0, len(mine), 4)
+            ]
             buckets.update(zip(mine, [int(one) for some in found for one in some], strict=True))
             for bucket in {int(one) for some in found for one in some}:
                 for file in assigner.write(EMPTY_ROW, bucket):
@@ -113,7 +121,9 @@ def test_more_buckets_than_java_can_count_are_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_number_of_tasks_keeps_the_invariants(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_any_number_of_tasks_keeps_the_invariants(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     random = Random(seed)
     monkeypatch.setattr(dynamic_buckets, "_LARGE", random.randint(1, 6))
     world, known = World(target=random.randint(1, 9)), {}
@@ -130,7 +140,9 @@ def test_many_keys_are_kept_apart_and_found() -> None:
     world, numbers = World(target=200_000), np.random.default_rng(0)
     keys = numbers.permutation(np.arange(-150_000, 150_000, dtype=np.int32))
     assigner = world.assigner()
-    found = np.concatenate([assigner.assign(EMPTY_ROW, keys[at : at + 50_000]) for at in range(0, len(keys), 50_000)])
+    found = np.concatenate(
+        [assigner.assign(EMPTY_ROW, keys[at : at + 50_000]) for at in range(0, len(keys), 50_000)]
+    )
     assert np.bincount(found).tolist() == [200_000, 100_000]
     assert (assigner.assign(EMPTY_ROW, keys) == found).all()
 
@@ -169,7 +181,9 @@ def test_a_key_in_two_buckets_and_a_damaged_file_are_errors() -> None:
 
 
 @pytest.mark.parametrize("large", [2, 3])
-def test_a_key_that_gets_a_row_is_looked_for_in_all_large_buckets(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+def test_a_key_that_gets_a_row_is_looked_for_in_all_large_buckets(
+    monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
     """Bucket 1 has two keys, so it is large or not. The key that is in both buckets gets no row at first."""
     monkeypatch.setattr(dynamic_buckets, "_LARGE", large)
     world = World(target=3)
@@ -189,5 +203,7 @@ def test_two_indexes_of_a_bucket_are_an_error() -> None:
     (entry,) = world.entries.values()
     data = encode_index_manifest([entry, entry], compression="zstd", level=1)
     world.storage.write(manifest_path(world.name or ""), data)
-    with pytest.raises(CorruptMetadata, match=r"bucket-0 has two hash indexes in index-manifest.*rebuild-index"):
+    with pytest.raises(
+        CorruptMetadata, match=r"bucket-0 has two hash indexes in index-manifest.*rebuild-index"
+    ):
         world.batch([1])

@@ -31,9 +31,13 @@ FORMATS = ("parquet", "orc", "avro")
 
 
 def spec_of(storage: Storage, columns: dict[str, str], **options: str) -> WriteSpec:
-    fields = tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns.items()))
+    fields = tuple(
+        DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns.items())
+    )
     given = {key.replace("__", "."): value for key, value in options.items()}
-    schema = TableSchema(id=0, fields=fields, highest_field_id=len(fields), options=MappingProxyType(given))
+    schema = TableSchema(
+        id=0, fields=fields, highest_field_id=len(fields), options=MappingProxyType(given)
+    )
     return WriteSpec(storage=storage, schema=schema, options=Options(given), runtime=simulated(3))
 
 
@@ -99,24 +103,34 @@ def test_nothing_is_left_of_a_task_whose_rows_end_early(format_: str) -> None:
 def test_parts_of_structs_keep_their_nulls_in_orc() -> None:
     """Arrow's writer takes the NULLs of a slice from the rows before it."""
     column = "ROW<x INT, l ARRAY<INT>>"
-    spec = spec_of(MemoryStorage(), {"s": column}, file__format="orc", **{"target-file-size": "1 kb"})
+    spec = spec_of(
+        MemoryStorage(), {"s": column}, file__format="orc", **{"target-file-size": "1 kb"}
+    )
     rows = [None if i % 7 else {"x": None if i % 14 else i, "l": [i]} for i in range(3000)]
     whole = pa.record_batch({"s": pa.array(rows, arrow_type(parse_type(column)))})
-    written = write_task(spec, [whole.slice(start, 300) for start in range(0, 3000, 300)]).messages[0]
+    written = write_task(spec, [whole.slice(start, 300) for start in range(0, 3000, 300)]).messages[
+        0
+    ]
     assert len(written.new_files) > 1
     found = []
     for file in written.new_files:
-        found += orc.read_table(io.BytesIO(spec.storage.read(f"bucket-0/{file.file_name}"))).to_pylist()
+        found += orc.read_table(
+            io.BytesIO(spec.storage.read(f"bucket-0/{file.file_name}"))
+        ).to_pylist()
     assert found == [{"s": row} for row in rows]
 
 
 def test_fractions_of_seconds_before_1970_are_refused_in_orc() -> None:
     spec = spec_of(MemoryStorage(), {"a": "ARRAY<TIMESTAMP(6)>"}, file__format="orc")
-    fine = pa.record_batch({"a": pa.array([[-1_000_000, 1, None], None], pa.list_(pa.timestamp("us")))})
+    fine = pa.record_batch(
+        {"a": pa.array([[-1_000_000, 1, None], None], pa.list_(pa.timestamp("us")))}
+    )
     assert write_task(spec, [fine]).messages[0].new_files[0].row_count == 2
     broken = pa.record_batch({"a": pa.array([[-1, 5], [-1_500_000]], pa.list_(pa.timestamp("us")))})
     with pytest.raises(InvalidData, match="before 1970") as refused:
-        write_task(spec_of(MemoryStorage(), {"a": "ARRAY<TIMESTAMP(6)>"}, file__format="orc"), [broken])
+        write_task(
+            spec_of(MemoryStorage(), {"a": "ARRAY<TIMESTAMP(6)>"}, file__format="orc"), [broken]
+        )
     assert refused.value.context["count"] == 2
 
 
@@ -154,7 +168,9 @@ def test_other_libraries_read_every_format() -> None:
         ("orc", "orc.stripe.size", "-1"),
     ],
 )
-def test_an_option_that_cannot_be_read_is_refused_by_name(format_: str, option: str, value: str) -> None:
+def test_an_option_that_cannot_be_read_is_refused_by_name(
+    format_: str, option: str, value: str
+) -> None:
     spec = spec_of(MemoryStorage(), COLUMNS, **{"file.format": format_, option: value})
     with pytest.raises(InvalidOption) as refused:
         write_task(spec, [numbers(1)])

@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption, NullInNotNull, PaimonStreamError
+from paimon_stream.errors import (
+    BadRowKind,
+    IncompatibleSchema,
+    InvalidOption,
+    NullInNotNull,
+    PaimonStreamError,
+)
 
 NUMBERS = count()
 AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"}
@@ -20,12 +26,16 @@ AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "max
 def made(*keys: str, **options: str) -> PaimonTable:
     columns = [("id", "BIGINT NOT NULL"), ("v", "STRING"), ("kind", "STRING")]
     location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
-    return PaimonTable.create(location, columns, primary_keys=keys or ("id",), options={"bucket": "2", **options})
+    return PaimonTable.create(
+        location, columns, primary_keys=keys or ("id",), options={"bucket": "2", **options}
+    )
 
 
 def rows(*given: tuple[int | None, str, str | None], name: str = "op") -> pa.Table:
     ids, values, operations = zip(*given, strict=True)
-    return pa.table({"id": pa.array(ids, pa.int64()), "v": values, name: pa.array(operations, pa.string())})
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "v": values, name: pa.array(operations, pa.string())}
+    )
 
 
 def found(table: PaimonTable) -> dict[int, str]:
@@ -36,9 +46,17 @@ def found(table: PaimonTable) -> dict[int, str]:
 
 @pytest.mark.parametrize(
     ("insert", "update", "delete"),
-    [("c", "u", "d"), ("r", "u", "d"), ("I", "U", "D"), ("+I", "+U", "-D"), ("insert", "UPDATE", "delete")],
+    [
+        ("c", "u", "d"),
+        ("r", "u", "d"),
+        ("I", "U", "D"),
+        ("+I", "+U", "-D"),
+        ("insert", "UPDATE", "delete"),
+    ],
 )
-def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(insert: str, update: str, delete: str) -> None:
+def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(
+    insert: str, update: str, delete: str
+) -> None:
     table = made()
     first = rows((1, "a", insert), (2, "b", insert), (3, "c", insert), (3, "c", delete))
     table.append(first, operation_column="op", missing_columns="null")
@@ -51,11 +69,18 @@ def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(insert:
 def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -> None:
     table = made()
     given = rows((1, "a", "new"), (2, "b", "new"), (1, "a", "gone"))
-    table.append(given, operation_column="op", operation_mapping="new=+I, gone=-D", missing_columns="null")
+    table.append(
+        given, operation_column="op", operation_mapping="new=+I, gone=-D", missing_columns="null"
+    )
     assert found(table) == {2: "b"}
-    with pytest.raises(BadRowKind, match=r"in 1 row its value is not one of new, gone; it is 'c'\. Set "):
+    with pytest.raises(
+        BadRowKind, match=r"in 1 row its value is not one of new, gone; it is 'c'\. Set "
+    ):
         table.append(
-            rows((3, "c", "c")), operation_column="op", operation_mapping="new=+I,gone=-D", missing_columns="null"
+            rows((3, "c", "c")),
+            operation_column="op",
+            operation_mapping="new=+I,gone=-D",
+            missing_columns="null",
         )
 
 
@@ -65,7 +90,11 @@ def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -
         ({"operation_column": "nope"}, IncompatibleSchema, "the rows have no such column"),
         ({"operation_column": "v"}, InvalidOption, "rowkind.field"),
         ({"operation_mapping": "c=+I"}, InvalidOption, "nothing to map"),
-        ({"operation_column": "op", "operation_mapping": "c=insert"}, InvalidOption, "c=.I,u=.U,d=-D"),
+        (
+            {"operation_column": "op", "operation_mapping": "c=insert"},
+            InvalidOption,
+            "c=.I,u=.U,d=-D",
+        ),
         ({}, IncompatibleSchema, "'op'"),
     ],
 )
@@ -84,7 +113,9 @@ def test_only_tables_whose_rows_are_replaced_have_a_use_for_it() -> None:
     with pytest.raises(InvalidOption, match="needs a primary key"):
         table.append(rows((1, "a", "c")), operation_column="op", missing_columns="null")
     with pytest.raises(InvalidOption, match="contradicts 'rowkind"):
-        made(**{"rowkind.field": "kind"}).append(rows((1, "a", "c")), operation_column="op", missing_columns="null")
+        made(**{"rowkind.field": "kind"}).append(
+            rows((1, "a", "c")), operation_column="op", missing_columns="null"
+        )
 
 
 def test_a_stored_column_says_it_and_is_stored() -> None:
@@ -102,7 +133,9 @@ def test_unknown_operations_and_none_are_named_and_counted(stored: bool) -> None
     given = rows((1, "a", "+I"), (2, "b", "x"), (3, "c", None), (4, "d", "x"), name=name)
     with pytest.raises(BadRowKind) as raised:
         table.append(given, operation_column=None if stored else "op", missing_columns="null")
-    assert str(raised.value).startswith(f"Column {name!r} says what each row for {table.location} does, but in 3 rows")
+    assert str(raised.value).startswith(
+        f"Column {name!r} says what each row for {table.location} does, but in 3 rows"
+    )
     assert "; it is 'x', NULL. " in str(raised.value)
     assert "paimon-stream.operation-mapping" in str(raised.value)
     assert ("rowkind.field" in str(raised.value)) is stored
@@ -149,7 +182,9 @@ def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
 ) -> None:
     table = made(**options)
     with pytest.raises(BadRowKind, match=message) as raised:
-        table.append(rows((1, "a", "+I"), (2, "a", kind)), operation_column="op", missing_columns="null")
+        table.append(
+            rows((1, "a", "+I"), (2, "a", kind)), operation_column="op", missing_columns="null"
+        )
     assert raised.value.context["count"] == 1
     assert not _everything(table)
 
@@ -168,7 +203,9 @@ def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
 def test_deletes_that_readers_can_merge_are_taken(options: Mapping[str, str]) -> None:
     table = made(**options)
     for _ in range(2):
-        table.append(rows((1, "a", "+I"), (2, "b", "+I")), operation_column="op", missing_columns="null")
+        table.append(
+            rows((1, "a", "+I"), (2, "b", "+I")), operation_column="op", missing_columns="null"
+        )
         table.append(rows((1, "a", "-D")), operation_column="op", missing_columns="null")
     assert found(table)[2] == "b"
 
@@ -186,7 +223,9 @@ def grouped(order: str, options: Mapping[str, str]) -> PaimonTable:
 
 
 def change(order: str, kind: str, *values: int | None) -> pa.Table:
-    columns = {name: pa.array([value], pa.int32()) for name, value in zip(order, values, strict=True)}
+    columns = {
+        name: pa.array([value], pa.int32()) for name, value in zip(order, values, strict=True)
+    }
     return pa.table({"k": pa.array([1], pa.int32()), **columns, "op": [kind]})
 
 
@@ -235,15 +274,23 @@ def test_deletes_that_a_function_of_a_sequence_group_cannot_merge_are_refused(
     ids=repr,
 )
 def test_deletes_that_the_rules_of_a_sequence_group_allow_are_merged(
-    order: str, options: Mapping[str, str], kind: str, values: tuple[int | None, ...], left: int | None
+    order: str,
+    options: Mapping[str, str],
+    kind: str,
+    values: tuple[int | None, ...],
+    left: int | None,
 ) -> None:
     table = grouped(order, options)
-    table.append(change(order, "+I", *[1 if name == "g" else 7 for name in order]), operation_column="op")
+    table.append(
+        change(order, "+I", *[1 if name == "g" else 7 for name in order]), operation_column="op"
+    )
     table.append(change(order, kind, *values), operation_column="op")
     assert [row["m"] for row in table.to_arrow().to_pylist()] == ([] if left is None else [left])
 
 
-def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     grouped("gm", REMOVING).append(change("gm", "+I", 1, 7), operation_column="op")
     assert "comes late" in caplog.text and "functions of m take" in caplog.text
     caplog.clear()
@@ -255,7 +302,11 @@ def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(caplo
 @pytest.mark.parametrize("type_", ["TINYINT", "BIGINT", "DECIMAL(18, 3)", "DECIMAL(38, 20)"])
 @pytest.mark.parametrize("options", [{}, {"fields.m.ignore-retract": "true"}], ids=repr)
 def test_a_factor_of_0_is_not_taken_back(type_: str, options: dict[str, str]) -> None:
-    engine = {"bucket": "1", "merge-engine": "aggregation", "fields.m.aggregate-function": "product"}
+    engine = {
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "fields.m.aggregate-function": "product",
+    }
     location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
     columns = [("k", "INT NOT NULL"), ("m", type_)]
     table = PaimonTable.create(location, columns, primary_keys=["k"], options=engine | options)
@@ -272,7 +323,12 @@ def test_a_factor_of_0_is_not_taken_back(type_: str, options: dict[str, str]) ->
 
 
 def test_a_sequence_field_that_ignores_retracts_keeps_its_value() -> None:
-    options = {"bucket": "1", "merge-engine": "aggregation", "sequence.field": "g", "fields.g.ignore-retract": "true"}
+    options = {
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "sequence.field": "g",
+        "fields.g.ignore-retract": "true",
+    }
     table = grouped("gm", options)
     both = pa.concat_tables([change("gm", "+I", 3, 7), change("gm", "-U", 3, 7)])
     table.append(both, operation_column="op")

@@ -26,9 +26,16 @@ TYPES = {"id": "BIGINT NOT NULL", "p": "STRING NOT NULL", "n": "INT", "s": "STRI
 
 
 def spec_of() -> WriteSpec:
-    fields = [DataField(id=at, name=name, type=parse_type(text)) for at, (name, text) in enumerate(TYPES.items())]
+    fields = [
+        DataField(id=at, name=name, type=parse_type(text))
+        for at, (name, text) in enumerate(TYPES.items())
+    ]
     table = create_table(
-        MemoryStorage(), fields, partition_keys=("p",), primary_keys=("p", "id"), options={"bucket": "5"}
+        MemoryStorage(),
+        fields,
+        partition_keys=("p",),
+        primary_keys=("p", "id"),
+        options={"bucket": "5"},
     )
     assert table is not None
     return WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
@@ -47,7 +54,9 @@ def rows(count: int, seed: int = 0) -> pa.RecordBatch:
     )
 
 
-def of_shuffle_key(packed: Sequence[pa.RecordBatch], key: int, size: int) -> Iterator[pa.RecordBatch]:
+def of_shuffle_key(
+    packed: Sequence[pa.RecordBatch], key: int, size: int
+) -> Iterator[pa.RecordBatch]:
     """What Spark brings to one task: the records of one shuffle key, this number of them at once."""
     table = pa.Table.from_batches(packed)
     mine = table.filter(pc.equal(table.column("shuffle_key"), key)).sort_by("number")
@@ -57,7 +66,9 @@ def of_shuffle_key(packed: Sequence[pa.RecordBatch], key: int, size: int) -> Ite
 
 @pytest.mark.parametrize("held", [1, 1 << 13, 1 << 30])
 @pytest.mark.parametrize("size", [1, 3, 10_000])
-def test_rows_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch, held: int, size: int) -> None:
+def test_rows_come_out_as_they_went_in(
+    monkeypatch: pytest.MonkeyPatch, held: int, size: int
+) -> None:
     monkeypatch.setattr(shuffle_packets, "_HELD_BYTES", held)
     monkeypatch.setattr(shuffle_packets, "_PIECE_BYTES", 1000)
     spec, whole = spec_of(), rows(700)
@@ -71,7 +82,9 @@ def test_rows_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch, held: in
         assert numbers == sorted(numbers)
         seen += [row for batch in found for row in batch.to_pylist()]
         groups = [router.assign(batch) for batch in found]
-        buckets.append({int(one) for group in groups for one in ([group] if isinstance(group, int) else group)})
+        buckets.append(
+            {int(one) for group in groups for one in ([group] if isinstance(group, int) else group)}
+        )
     assert sorted(seen, key=lambda row: row["n"]) == whole.to_pylist()
     assert sum(map(len, buckets)) == len(set().union(*buckets)) == len(router.groups) == 15
     assert all(buckets)
@@ -108,9 +121,14 @@ def test_packets_in_another_order_are_an_error() -> None:
 
 def file_of(size: int) -> DataFileMeta:
     return DataFileMeta(
-        file_name="f", file_size=size, row_count=1, min_sequence_number=0, max_sequence_number=0, schema_id=0,
+        file_name="f",
+        file_size=size,
+        row_count=1,
+        min_sequence_number=0,
+        max_sequence_number=0,
+        schema_id=0,
         creation_time=0,
-    )  # fmt: skip
+    )
 
 
 def messages(*files: Sequence[int]) -> tuple[CommitMessage, ...]:

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.errors import ROWS, FormatError, NoSpace, NullInNotNull, PaimonStreamError, UnknownVersion
+from paimon_stream.errors import (
+    ROWS,
+    FormatError,
+    NoSpace,
+    NullInNotNull,
+    PaimonStreamError,
+    UnknownVersion,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
@@ -24,7 +31,8 @@ FILE = DataFileMeta(
 )
 RESULT = TaskResult(
     messages=tuple(
-        CommitMessage(partition=EMPTY_ROW, bucket=bucket, total_buckets=2, new_files=(FILE,)) for bucket in (0, 1)
+        CommitMessage(partition=EMPTY_ROW, bucket=bucket, total_buckets=2, new_files=(FILE,))
+        for bucket in (0, 1)
     ),
     row_bytes=0x0123456789ABCDEF,
     partition_id=2**31 - 1,
@@ -41,7 +49,10 @@ def test_a_failure_comes_back_with_class_message_and_context() -> None:
     back = decode_result(encode_result(TaskFailure(error=error, partition_id=7)))
     assert isinstance(back, TaskFailure)
     assert type(back.error) is NullInNotNull
-    assert (back.error.message, back.error.context) == ("no", {"table": "/w/t", "column": "c", "count": 3})
+    assert (back.error.message, back.error.context) == (
+        "no",
+        {"table": "/w/t", "column": "c", "count": 3},
+    )
     assert back.partition_id == 7
 
 
@@ -55,7 +66,9 @@ def test_a_count_that_came_from_a_task_can_still_grow() -> None:
 
 @pytest.mark.parametrize("name", ["{rows}", "{places}", "{", "{0}", "a{b}"])
 def test_a_name_in_a_message_stays_whatever_braces_it_has(name: str) -> None:
-    error = NullInNotNull(f"Column {name!r} is NULL in {ROWS} of /w/{name}.", column=name, count=1).at(f"/x/{name}")
+    error = NullInNotNull(
+        f"Column {name!r} is NULL in {ROWS} of /w/{name}.", column=name, count=1
+    ).at(f"/x/{name}")
     assert str(error) == f"/x/{name}: Column {name!r} is NULL in 1 row of /w/{name}."
 
 

@@ -42,30 +42,46 @@ def test_a_file_is_that_of_java(golden: Golden) -> None:
     kit.write(path, step["rows"], step["kinds"], user="golden", identifier=7)
     ours = kit.waiting(path)[-1]
     assert ours.file.file_name != theirs.file.file_name
-    assert NAME.fullmatch(ours.file.file_name)[1] == NAME.fullmatch(theirs.file.file_name)[1] == "golden"  # type: ignore[index]
+    assert (
+        NAME.fullmatch(ours.file.file_name)[1]
+        == NAME.fullmatch(theirs.file.file_name)[1]
+        == "golden"
+    )  # type: ignore[index]
     schemas, rows = zip(*(content(path, one.file.file_name) for one in (ours, theirs)), strict=True)
     assert schemas[0] == schemas[1]
     assert rows[0] == rows[1]
     alike = {"file_name": "", "file_size": 0, "creation_time": 0}
-    assert replace(ours, file=replace(ours.file, **alike)) == replace(theirs, file=replace(theirs.file, **alike))
+    assert replace(ours, file=replace(ours.file, **alike)) == replace(
+        theirs, file=replace(theirs.file, **alike)
+    )
     assert not PaimonTable.load(str(path)).verify().findings
 
 
 def test_rows_wait_as_they_come_and_are_seen_by_no_reader(tmp_path: Path) -> None:
     table = kit.postponed(tmp_path / "t", **{"changelog-producer": "input", "file.format": "orc"})
-    kit.write(tmp_path / "t", [("a", 3, "x"), ("a", 1, "y"), ("b", 2, "z"), ("a", 3, None)], ["+I", "-U", "+U", "-D"])
+    kit.write(
+        tmp_path / "t",
+        [("a", 3, "x"), ("a", 1, "y"), ("b", 2, "z"), ("a", 3, None)],
+        ["+I", "-U", "+U", "-D"],
+    )
     a, b = sorted(kit.waiting(tmp_path / "t"), key=lambda one: one.partition)
     assert (a.file.row_count, a.file.delete_row_count, b.file.row_count) == (3, 2, 1)
     assert {(one.bucket, one.total_buckets, one.file.level) for one in (a, b)} == {(-2, -2, 0)}
-    assert {(one.file.min_sequence_number, one.file.max_sequence_number) for one in (a, b)} == {(-1, -1)}
+    assert {(one.file.min_sequence_number, one.file.max_sequence_number) for one in (a, b)} == {
+        (-1, -1)
+    }
     assert a.file.min_key == a.file.max_key  # of the first and the last row
-    assert not list((tmp_path / "t").rglob("changelog-*")) and not list((tmp_path / "t").rglob("*.orc"))
+    assert not list((tmp_path / "t").rglob("changelog-*")) and not list(
+        (tmp_path / "t").rglob("*.orc")
+    )
     assert kit.found(tmp_path / "t") == []
     assert table.latest_snapshot().total_record_count == 4  # type: ignore[union-attr]
     assert not table.verify().findings
 
 
-def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clocks_say(tmp_path: Path) -> None:
+def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clocks_say(
+    tmp_path: Path,
+) -> None:
     kit.postponed(tmp_path / "t")
     clock = SimulatedClock()
     for identifier in range(5):
@@ -86,7 +102,10 @@ def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clock
     names = [NAME.fullmatch(one.file.file_name) for one in kit.waiting(tmp_path / "t")]
     assert len({one and (one[1], one[2]) for one in names}) == 1
     assert names[0] is not None and names[0][1] == "an-S-odd__ne" + "x" * 88
-    assert [int(one.file.file_name.split("-s-")[1].split("-")[0]) < 2**31 for one in kit.waiting(tmp_path / "t")]
+    assert [
+        int(one.file.file_name.split("-s-")[1].split("-")[0]) < 2**31
+        for one in kit.waiting(tmp_path / "t")
+    ]
 
 
 def test_files_are_in_the_order_in_which_they_were_published(tmp_path: Path) -> None:
@@ -100,7 +119,9 @@ def test_files_are_in_the_order_in_which_they_were_published(tmp_path: Path) -> 
                 kit.write(tmp_path / "t", [("a", 1, "others")], user="other")
 
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, user="me")
-    messages = write_keyed_task(spec, [batch_of(table.schema, [("a", 1, "mine")])], first_sequence=0).messages
+    messages = write_keyed_task(
+        spec, [batch_of(table.schema, [("a", 1, "mine")])], first_sequence=0
+    ).messages
     TableCommit(table, "me", observer=Late()).commit(1, messages)
     assert ["-u-me-" in one.file.file_name for one in kit.waiting(tmp_path / "t")] == [False, True]
     PaimonTable.load(str(tmp_path / "t")).compact()
@@ -145,7 +166,10 @@ def test_batch_writes_wait_under_their_own_user_and_overwrites_take_all(tmp_path
         table.append(rows)
         newest = table.latest_snapshot()
         assert newest is not None
-        assert sum(newest.commit_user in one.file.file_name for one in kit.waiting(tmp_path / "t")) == 2
+        assert (
+            sum(newest.commit_user in one.file.file_name for one in kit.waiting(tmp_path / "t"))
+            == 2
+        )
         assert len(kit.waiting(tmp_path / "t")) == 2 * number
     table.overwrite(rows.slice(0, 1))
     assert len(kit.waiting(tmp_path / "t")) == 3

@@ -57,13 +57,19 @@ def spec_of(
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
     schema = TableSchema(
         id=3,
-        fields=tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns)),
+        fields=tuple(
+            DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns)
+        ),
         highest_field_id=len(columns) - 1,
         partition_keys=partition,
         options=MappingProxyType(given),
     )
     return WriteSpec(
-        storage=storage, schema=schema, options=Options(given), runtime=simulated(5), buffer_bytes=buffer_bytes
+        storage=storage,
+        schema=schema,
+        options=Options(given),
+        runtime=simulated(5),
+        buffer_bytes=buffer_bytes,
     )
 
 
@@ -96,13 +102,17 @@ def written(spec: WriteSpec, result: TaskResult) -> dict[tuple[bytes, int], list
             paths.append(path)
             data = spec.storage.read(path)
             assert len(data) == file.file_size
-            read.setdefault((message.partition, message.bucket), []).append(pq.read_table(pa.BufferReader(data)))
+            read.setdefault((message.partition, message.bucket), []).append(
+                pq.read_table(pa.BufferReader(data))
+            )
     assert sorted(paths) == sorted(all_files(spec.storage))
     return read
 
 
 def ids_of(read: dict[tuple[bytes, int], list[pa.Table]]) -> list[int]:
-    return [i for tables in read.values() for table in tables for i in table.column("id").to_pylist()]
+    return [
+        i for tables in read.values() for table in tables for i in table.column("id").to_pylist()
+    ]
 
 
 def files_of(result: TaskResult) -> list[DataFileMeta]:
@@ -151,7 +161,10 @@ def test_order_is_kept_where_mixed_batches_and_batches_of_one_group_alternate() 
     mixed = [rows(0, 10, partitions=2), rows(10, 10, partitions=1), rows(20, 10, partitions=2)]
     read = written(spec, write_task(spec, mixed))
     ids = sorted(table.column("id").to_pylist() for (table,) in read.values())
-    assert ids == [[0, 2, 4, 6, 8, *range(10, 20), 20, 22, 24, 26, 28], [1, 3, 5, 7, 9, 21, 23, 25, 27, 29]]
+    assert ids == [
+        [0, 2, 4, 6, 8, *range(10, 20), 20, 22, 24, 26, 28],
+        [1, 3, 5, 7, 9, 21, 23, 25, 27, 29],
+    ]
 
 
 def test_partition_columns_are_in_the_file_and_the_folder() -> None:
@@ -186,8 +199,15 @@ def test_files_end_near_a_small_target(target: int, size: int) -> None:
     firsts = [file.min_sequence_number for file in files]
     lasts = [file.max_sequence_number for file in files]
     assert firsts == [0, *(last + 1 for last in lasts[:-1])]
-    assert [file.row_count for file in files] == [b - a + 1 for a, b in zip(firsts, lasts, strict=True)]
-    ids = [i for tables in written(spec, result).values() for t in tables for i in t.column("id").to_pylist()]
+    assert [file.row_count for file in files] == [
+        b - a + 1 for a, b in zip(firsts, lasts, strict=True)
+    ]
+    ids = [
+        i
+        for tables in written(spec, result).values()
+        for t in tables
+        for i in t.column("id").to_pylist()
+    ]
     assert ids == list(range(100_000))
 
 
@@ -244,7 +264,9 @@ def test_a_choice_of_dictionaries_goes_for_the_next_few_files_and_is_then_made_a
 
 
 def test_a_small_buffer_makes_more_row_groups_but_loses_nothing() -> None:
-    spec = spec_of(MemoryStorage(), partition=("p",), bucket="4", bucket_key="id", buffer_bytes=10_000)
+    spec = spec_of(
+        MemoryStorage(), partition=("p",), bucket="4", bucket_key="id", buffer_bytes=10_000
+    )
     result = write_task(spec, batches(20_000, 500))
     ids = ids_of(written(spec, result))
     assert sorted(ids) == list(range(20_000))
@@ -339,10 +361,14 @@ def test_text_that_is_not_utf8_is_counted_over_all_rows_and_leaves_no_file() -> 
     assert all_files(storage) == []
 
 
-def test_partition_values_too_long_for_a_folder_are_counted_over_all_rows_and_leave_no_file() -> None:
+def test_partition_values_too_long_for_a_folder_are_counted_over_all_rows_and_leave_no_file() -> (
+    None
+):
     spec = spec_of(MemoryStorage(), partition=("p",), buffer_bytes=1)
     batch = pa.record_batch({"id": [1, 2, 3], "p": ["a", "b" * 254, "c" * 300], "x": [1.0] * 3})
-    with pytest.raises(ValueTooLong, match=r"Partition column 'p' .* in 4 rows that is too long") as refused:
+    with pytest.raises(
+        ValueTooLong, match=r"Partition column 'p' .* in 4 rows that is too long"
+    ) as refused:
         write_task(spec, [rows(0, 1000), batch, batch])
     assert refused.value.context["count"] == 4
     assert all_files(spec.storage) == []
@@ -397,7 +423,9 @@ def test_a_failing_clean_up_does_not_hide_the_error() -> None:
 
 
 def in_child(code: str, *args: str) -> dict[str, Any]:
-    made = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False
+    )
     assert made.returncode == 0, made.stderr
     found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
     return found
@@ -434,14 +462,18 @@ def test_a_full_disk_gives_no_space_with_the_path_and_leaves_no_file(tmp_path: P
     assert [p for p in (tmp_path / "t").rglob("*") if p.is_file()] == []
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="becoming another user needs root"
+)
 def test_a_read_only_folder_gives_permission_denied_with_the_path(tmp_path: Path) -> None:
     for folder in [tmp_path, *tmp_path.parents]:
         if not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o011)
         if folder.name.startswith("pytest-of"):
             break
-    found = in_child(CHILD.replace("PREPARE", "os.setgid(65534); os.setuid(65534)"), str(tmp_path / "t"))
+    found = in_child(
+        CHILD.replace("PREPARE", "os.setgid(65534); os.setuid(65534)"), str(tmp_path / "t")
+    )
     assert found["error"] == "PermissionDenied"
     assert found["path"].startswith(str(tmp_path / "t"))
 
@@ -490,7 +522,13 @@ def test_a_task_imports_neither_spark_nor_pandas_nor_avro() -> None:
 
 
 def test_memory_stays_bounded_however_many_rows_come(tmp_path: Path) -> None:
-    spec = spec_of(LocalStorage(str(tmp_path)), partition=("p",), bucket="4", bucket_key="id", buffer_bytes=2**23)
+    spec = spec_of(
+        LocalStorage(str(tmp_path)),
+        partition=("p",),
+        bucket="4",
+        bucket_key="id",
+        buffer_bytes=2**23,
+    )
     write_task(spec, batches(200_000, 20_000))
     before = pa.total_allocated_bytes()
     peak = _Peak(batches(600_000, 20_000))
